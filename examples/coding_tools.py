@@ -1,4 +1,4 @@
-"""Six tools for work on the files below a folder: a model, played by a script, finds a bug and mends it.
+"""Six tools for work on the files below a folder: a model, played by a script, finds a bug and fixes it.
 
 The file tools never leave the folder. `bash` runs what is on a list, written plainly; what an allowed program does is
 held by bubblewrap alone (`sandbox=Bubblewrap()`). Needs the extra `coding`.

@@ -1,4 +1,4 @@
-"""How well do models call these tools? Tasks in YAML, two models, and whether they differ by more than chance.
+"""How well do models call these tools? Tasks in YAML, and two models.
 
 No tool runs: each call is answered by what the task says. ``toolkit eval examples/evaluation.py --tasks
 examples/evaluation.yaml --model local:`` measures a real model.
@@ -10,7 +10,6 @@ Prints:
         none 1: a call too many
     looks for codes: 3 of 4 (30 to 95 %)
         one call 2: no call
-    looks for codes solves 25 points more (-32 to 66): not clear, with so few tasks
 """
 
 import re
@@ -73,10 +72,6 @@ async def main() -> None:
         for trial in outcome.trials.values():
             if not trial.is_solved:
                 print(f"    {trial.task}: {trial.reason}")
-    [comparison] = summary.comparisons
-    paired = comparison.differences["all"]
-    verdict = "clear" if paired.is_clear else "not clear, with so few tasks"
-    print(f"looks for codes solves {100 * paired.difference:.0f} points more ({paired.interval}): {verdict}")
 
 
 if __name__ == "__main__":

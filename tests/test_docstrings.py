@@ -6,25 +6,23 @@ import inspect
 import pydoc
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import toolkit
 from docs.site.reference import PUBLIC_MODULES
+from tests.package_sources import read_modules
 
-PACKAGE = Path(toolkit.__file__).parent
 WORDS = r"(?:Whether|What|Whatever|Which|Who|Whoever|Whom|Whose)\b"
 QUESTION = re.compile(WORDS)
 ENTRY = re.compile(r"\s+\*{0,2}\w+(?: \([^)]*\))?: " + WORDS + r"(?!.*\?$)")
 
 
-def docstrings(text: str) -> Iterator[tuple[int, str]]:
+def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each docstring: of modules, classes and functions, and below attributes."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         match node:
             case ast.Expr(value=ast.Constant(value=str(docstring))):
                 yield node.lineno, docstring
@@ -32,22 +30,18 @@ def docstrings(text: str) -> Iterator[tuple[int, str]]:
                 pass
 
 
-def find_questions(text: str) -> list[str]:
+def find_questions(nodes: Iterable[ast.AST]) -> list[str]:
     """Return the docstrings, and the entries of their `Args` and their like, that begin as a question does."""
     return [
         f"{line}: {said.strip()}"
-        for line, docstring in docstrings(text)
+        for line, docstring in docstrings(nodes)
         for number, said in enumerate(docstring.splitlines())
         if (number == 0 and QUESTION.match(said)) or ENTRY.match(said)
     ]
 
 
 def test_no_docstring_begins_as_a_question_does() -> None:
-    found = {
-        path.relative_to(PACKAGE).as_posix(): questions
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if (questions := find_questions(path.read_text(encoding="utf-8")))
-    }
+    found = {module.name: questions for module in read_modules() if (questions := find_questions(module.nodes))}
     assert found == {}, "say it in the indicative: 'True where ...', 'Return whether ...', 'The name of ...'"
 
 
@@ -63,16 +57,16 @@ def test_no_docstring_begins_as_a_question_does() -> None:
     ],
 )
 def test_questions_are_found_where_a_sentence_begins(code: str, is_question: bool) -> None:
-    assert bool(find_questions(code)) == is_question
+    assert bool(find_questions(ast.walk(ast.parse(code)))) == is_question
 
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def find_stray_texts(text: str) -> list[int]:
+def find_stray_texts(nodes: Iterable[ast.AST]) -> list[int]:
     """Return the lines of texts that stand as statements where nothing reads them: neither first, nor below a name."""
     found: list[int] = []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         body: list[ast.stmt] = node.body if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS)) else []
         for before, statement in pairwise(body):
             match statement:
@@ -84,11 +78,7 @@ def find_stray_texts(text: str) -> list[int]:
 
 
 def test_a_docstring_stands_at_what_it_tells_of() -> None:
-    found = {
-        path.relative_to(PACKAGE).as_posix(): lines
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if (lines := find_stray_texts(path.read_text(encoding="utf-8")))
-    }
+    found = {module.name: lines for module in read_modules() if (lines := find_stray_texts(module.nodes))}
     assert found == {}, "a docstring is the first statement, or stands directly below a name"
 
 
@@ -102,7 +92,7 @@ def test_a_docstring_stands_at_what_it_tells_of() -> None:
     ],
 )
 def test_texts_that_nothing_reads_are_found(code: str, lines: list[int]) -> None:
-    assert find_stray_texts(code) == lines
+    assert find_stray_texts(ast.walk(ast.parse(code))) == lines
 
 
 PUBLIC = {
@@ -180,9 +170,8 @@ ENTRY_POINTS = [
 def find_described_names() -> set[str]:
     """Return the names that have a docstring below their assignment, such as type aliases."""
     described: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        for node, after in pairwise(body):
+    for module in read_modules():
+        for node, after in pairwise(module.tree.body):
             match node, after:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),

@@ -17,7 +17,6 @@ HEAVY = (
     "json_repair",
     "jsonschema",
     "openai",
-    "toolkit.redaction",
 )
 
 

@@ -5,12 +5,10 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
-import toolkit
+from tests.package_sources import PACKAGE, read_modules
 
-PACKAGE = Path(toolkit.__file__).parent
 LINES_OF_A_FUNCTION = 60
 COMPLEXITY = 12
 
@@ -23,11 +21,6 @@ ONE_WORD_FUNCTIONS: dict[str, str] = {
 """What is over the budget, each with its reason."""
 
 
-def modules() -> Iterator[tuple[str, str]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
-
-
 def assert_listed(found: set[str], listed: dict[str, str], advice: str) -> None:
     assert found - set(listed) == set(), advice
     assert set(listed) - found == set(), "these are within the budget now: take them off the list"
@@ -36,9 +29,9 @@ def assert_listed(found: set[str], listed: dict[str, str], advice: str) -> None:
 
 def test_functions_are_short() -> None:
     found = {
-        f"{name}:{node.name}"
-        for name, text in modules()
-        for node in ast.walk(ast.parse(text))
+        f"{module.name}:{node.name}"
+        for module in read_modules()
+        for node in module.nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and (node.end_lineno or node.lineno) - node.lineno > LINES_OF_A_FUNCTION
     }
@@ -57,19 +50,19 @@ def test_functions_are_simple() -> None:
 
 def test_a_public_name_stands_in_one_module() -> None:
     homes: dict[str, set[str]] = defaultdict(set)
-    for name, text in modules():
-        for node in ast.parse(text).body:
+    for module in read_modules():
+        for node in module.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                homes[node.name].add(name)
+                homes[node.name].add(module.name)
     found = {name: places for name, places in homes.items() if len(places) > 1 and not name.startswith("_")}
     assert found == {}, "one name, one thing: rename one of them"
 
 
 def test_a_private_function_is_a_verb_and_its_object() -> None:
     found = {
-        f"{name}:{node.name}"
-        for name, text in modules()
-        for node in ast.walk(ast.parse(text))
+        f"{module.name}:{node.name}"
+        for module in read_modules()
+        for node in module.nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.name.startswith("_")
         and not node.name.startswith("__")

@@ -87,10 +87,10 @@ CASES = [
             "description": "",
             "parameters": {
                 "properties": {
-                    "password": {"type": "string", "default": GONE, "examples": [GONE]},
-                    "word": {"anyOf": [{"type": "string", "format": "password", "default": GONE}]},
+                    "password": {"type": "string"},
+                    "word": {"anyOf": [{"type": "string", "format": "password"}]},
                     "user": {"default": "ada"},
-                    "login": {"default": {"token": GONE, "n": 1}},
+                    "login": {},
                 },
             },
         },

@@ -359,7 +359,7 @@ WRONG_KEYWORDS = [
         ToolLoopConfig, "max_iteration", "ToolLoopConfig takes no 'max_iteration': did you mean 'max_iterations'"
     ),
     WrongKeyword(
-        ToolLoopConfig, "temperature", "write ChatRequest(messages=..., temperature=...) in the place of the prompt"
+        ToolLoopConfig, "temperature", "write ChatRequest(messages=..., temperature=...) in place of the prompt"
     ),
     WrongKeyword(ToolLoopConfig, "top_p", "write request_options={'top_p': ...}"),
     WrongKeyword(ToolLoopConfig, "system_prompt", "write system_prompt=... beside config=..."),

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-import toolkit
 from docs.site.reference import PUBLIC_MODULES
+from tests.package_sources import read_modules
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-PACKAGE = Path(toolkit.__file__).parent
 GLOSSARY = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 SECOND_WORDS = {
@@ -98,9 +97,9 @@ SECOND_WORDS_OF_MESSAGES = {
 def list_messages() -> list[tuple[str, str]]:
     """Return the module and the fixed words of each error that is raised and of each message that is logged."""
     return [
-        (path.relative_to(PACKAGE).as_posix(), read_texts(node))
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        (module.name, read_texts(node))
+        for module in read_modules()
+        for node in module.nodes
         if isinstance(node, ast.Raise) or is_log_call(node)
     ]
 

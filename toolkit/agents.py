@@ -589,16 +589,12 @@ def _read_content(name: str, file: bytes | str | Path | FileBlock) -> bytes | st
     if not isinstance(file, Path):
         return file
     try:
-        return _read_file(file)
+        size = file.stat().st_size
+        if size > _MOST_FILE_BYTES:
+            raise ToolError(f"The file has {size:,} bytes, and at most {_MOST_FILE_BYTES:,} can be read.")
+        return file.read_bytes()
     except OSError as error:
         raise ToolError(f"The file '{name}' can't be read: {error.strerror or type(error).__name__}.") from error
-
-
-def _read_file(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > _MOST_FILE_BYTES:
-        raise ToolError(f"The file has {size:,} bytes, and at most {_MOST_FILE_BYTES:,} can be read.")
-    return path.read_bytes()
 
 
 def _make_blocks(name: str, file: bytes | str | FileBlock) -> str | list[ContentBlock]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, naming_extra
 from toolkit.schema import function_schema
 from toolkit.schema.nodes import is_array, is_object
+from toolkit.schema.problems import value_at
 
 _MOST_FILE_BYTES = 1_000_000
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -22,7 +23,6 @@ _TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _MOST_ALIASES = 10_000
 _LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
 _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
-_BOOLEAN_MET = re.compile(r": got (?:the boolean )?(?:true|false)\b")
 
 
 def read_yaml_file(path: Path, *, most_parts: int = 5_000) -> Any:
@@ -68,10 +68,9 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
     try:
         return function_schema(reader).arguments.parse(sections)
     except InvalidArgumentsError as error:
-        _, *problems, _ = error.message.split("\n")  # without the hint that is only for a model
-        if any(_BOOLEAN_MET.search(problem) for problem in problems):
-            problems.append(_BOOLEAN_WORDS)
-        raise ConfigurationError("\n".join([f"{path} can't be used:", *problems])) from error
+        has_booleans = any(isinstance(value_at(sections, place), bool) for place in error.paths)
+        words = [_BOOLEAN_WORDS] if has_booleans else []
+        raise ConfigurationError("\n".join([f"{path} can't be used:", *error.lines, *words])) from error
 
 
 class YamlTooLargeError(ValueError):

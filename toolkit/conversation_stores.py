@@ -1,23 +1,28 @@
 """The stores of conversations: in memory, in a database by SQLAlchemy, in Redis.
 
-A store has texts, a lease and a version for each conversation; it does not read the texts. Each write of the holder of
-the lease is one atomic step, which fails after another turn has acquired the lease, so that a process that was frozen
+A store has texts, a lease and a version for each conversation; it does not read the texts. Each step reads and writes a
+conversation atomically, and a write fails after another turn has acquired the lease, so that a process that was frozen
 can't write late. Leases use the clock of the store, since those of processes may differ.
+
+`_SteppedStore` decides what a step does; each store reads and writes rows.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
+from uuid import uuid4
 
 from anyio import to_thread
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ConversationStoreError, naming_extra
+from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import LoopLocal, is_on_asyncio
 from toolkit.settings import FUNCTION, check_setting
@@ -157,132 +162,199 @@ def check_conversation_id(conversation_id: str) -> None:
         )
 
 
-# in memory
+# the steps
 
 
-@dataclass(slots=True)
-class _Record:
-    created: float
-    updated: float
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """The row of a conversation, by which each step is decided; `queued` questions stand beside it."""
+
     version: int = 0
-    messages: list[str] = field(default_factory=list[str])
+    length: int = 0
     state: str = ""
-    queue: list[str] = field(default_factory=list[str])
+    queued: int = 0
     holder: str = ""
     writer: str = ""
     expires: float = 0.0
+    created: float
+    updated: float
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self.holder) and time.monotonic() < self.expires
+    def is_busy(self, now: float) -> bool:
+        """Return whether a turn has the lease."""
+        return bool(self.holder) and now < self.expires
+
+    def show(
+        self, conversation_id: str, now: float, messages: Sequence[str], queue: Sequence[str]
+    ) -> StoredConversation:
+        """Return the conversation with its texts."""
+        return StoredConversation(
+            id=conversation_id,
+            version=self.version,
+            messages=tuple(messages),
+            state=self.state,
+            queue=tuple(queue),
+            created=self.created,
+            updated=self.updated,
+            is_busy=self.is_busy(now),
+        )
 
 
-class MemoryStore:
-    """Stores conversations in this process, for tests and for programs that do not keep them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A decided step.
 
-    def __init__(self) -> None:
-        self._records: dict[str, _Record] = {}
-        self._lock = threading.Lock()
+    Args:
+        result: Returned to the caller.
+        shows: True returns the conversation after the step instead.
+        head: The new row; None leaves the conversation unchanged.
+        change: The messages to write, and the number of questions to remove.
+        question: A question to queue; empty for none.
+        deletes: True to delete the conversation.
+    """
+
+    result: Any = None
+    shows: bool = False
+    head: _Head | None = None
+    change: StoredChange | None = None
+    question: str = ""
+    deletes: bool = False
+
+
+_Decide: TypeAlias = Callable[[_Head | None, float], _Step]
+"""Decides on a step by the row of a conversation, None if it does not exist, and the time of the store's clock."""
+
+
+class _SteppedStore(ABC):
+    @abstractmethod
+    async def _do_step(self, conversation_id: str, decide: _Decide) -> Any:
+        """Do a step atomically, and return its result; None if another process has just created the conversation."""
 
     async def acquire(self, conversation_id: str, token: str, seconds: float) -> StoredConversation | None:
         """See `ConversationStore`."""
-        with self._lock:
-            now = time.time()
-            record = self._records.setdefault(conversation_id, _Record(now, now))
-            if record.is_busy and record.holder != token:
-                return None
-            record.holder, record.expires = token, time.monotonic() + seconds
-            return _show_record(conversation_id, record)
+
+        def take(head: _Head | None, now: float) -> _Step:
+            if head is None:
+                head = _Head(created=now, updated=now)
+            if head.is_busy(now) and head.holder != token:
+                return _Step()
+            return _Step(head=replace(head, holder=token, expires=now + seconds), shows=True)
+
+        return cast("StoredConversation | None", await self._do_step(conversation_id, take))
 
     async def renew(self, conversation_id: str, token: str, seconds: float) -> bool:
         """See `ConversationStore`."""
-        with self._lock:
-            record = self._records.get(conversation_id)
-            if record is None or record.holder != token:
-                return False
-            record.expires = time.monotonic() + seconds
-            return True
+
+        def extend(head: _Head | None, now: float) -> _Step:
+            if head is None or head.holder != token:
+                return _Step(result=False)
+            return _Step(result=True, head=replace(head, expires=now + seconds))
+
+        return bool(await self._do_step(conversation_id, extend))
 
     async def write(self, conversation_id: str, token: str, change: StoredChange, seconds: float) -> WriteOutcome:
         """See `ConversationStore`."""
-        with self._lock:
-            record = self._records.get(conversation_id)
-            if record is not None and (record.writer, record.version) == (token, change.version):
-                return "written"
-            if record is None or record.holder != token:
-                return "lost"
-            if change.ends and len(record.queue) > change.taken:
-                return "queued"
-            del record.messages[change.length :]
-            for position in sorted(change.messages):
-                record.messages[position : position + 1] = [change.messages[position]]
-            del record.queue[: change.taken]
-            record.version, record.state, record.writer = change.version, change.state, token
-            record.updated, record.expires = time.time(), time.monotonic() + seconds
-            record.holder = "" if change.ends else token
-            return "written"
+
+        def put(head: _Head | None, now: float) -> _Step:
+            if head is not None and (head.writer, head.version) == (token, change.version):
+                return _Step(result="written")  # by a step whose reply was lost
+            if head is None or head.holder != token:
+                return _Step(result="lost")
+            if change.ends and head.queued > change.taken:
+                return _Step(result="queued")
+            head = replace(
+                head,
+                version=change.version,
+                length=change.length,
+                state=change.state,
+                queued=head.queued - change.taken,
+                holder="" if change.ends else token,
+                writer=token,
+                expires=now + seconds,
+                updated=now,
+            )
+            return _Step(result="written", head=head, change=change)
+
+        return cast("WriteOutcome", await self._do_step(conversation_id, put))
 
     async def enqueue(self, conversation_id: str, text: str) -> bool:
         """See `ConversationStore`."""
+
+        def add(head: _Head | None, now: float) -> _Step:
+            if head is None or not head.is_busy(now):
+                return _Step(result=False)
+            return _Step(result=True, head=replace(head, queued=head.queued + 1), question=text)
+
+        return bool(await self._do_step(conversation_id, add))
+
+    async def delete(self, conversation_id: str, token: str) -> bool:
+        """See `ConversationStore`."""
+
+        def remove(head: _Head | None, now: float) -> _Step:
+            del now
+            return _Step(result=head is None or head.holder == token, deletes=head is not None and head.holder == token)
+
+        return bool(await self._do_step(conversation_id, remove))
+
+
+def _make_gap_error(conversation_id: str, place: str) -> ConversationStoreError:
+    return ConversationStoreError(f"conversation {conversation_id!r} was edited in {place}: its messages have a gap")
+
+
+def _place_entry(entry: ConversationEntry) -> tuple[float, str]:
+    return entry.updated, entry.id
+
+
+# in memory
+
+
+class MemoryStore(_SteppedStore):
+    """Stores conversations in this process, for tests and for programs that do not keep them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[_Head, list[str], list[str]]] = {}
+        self._lock = threading.Lock()
+        self._epoch = time.time() - time.monotonic()
+
+    async def _do_step(self, conversation_id: str, decide: _Decide) -> Any:
         with self._lock:
-            record = self._records.get(conversation_id)
-            if record is None or not record.is_busy:
-                return False
-            record.queue.append(text)
-            return True
+            now = self._epoch + time.monotonic()
+            head, messages, queue = self._rows.get(conversation_id, (None, [], []))
+            step = decide(head, now)
+            if step.deletes:
+                del self._rows[conversation_id]
+            if step.head is not None:
+                head = step.head
+                self._rows[conversation_id] = head, messages, queue
+            if step.change is not None:
+                del messages[step.change.length :], queue[: step.change.taken]
+                for position in sorted(step.change.messages):
+                    messages[position : position + 1] = [step.change.messages[position]]
+            if step.question:
+                queue.append(step.question)
+            return head.show(conversation_id, now, messages, queue) if step.shows and head is not None else step.result
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
-        with self._lock:
-            record = self._records.get(conversation_id)
-            return None if record is None else _show_record(conversation_id, record)
+        found: StoredConversation | None = await self._do_step(conversation_id, lambda *_: _Step(shows=True))
+        return found
 
     async def list_entries(
         self, prefix: str, limit: int, before: ConversationEntry | None
     ) -> Sequence[ConversationEntry]:
         """See `ConversationStore`."""
         with self._lock:
-            found = [
-                ConversationEntry(
-                    id=conversation_id,
-                    version=record.version,
-                    length=len(record.messages),
-                    created=record.created,
-                    updated=record.updated,
-                )
-                for conversation_id, record in self._records.items()
-                if conversation_id.startswith(prefix)
-            ]
+            heads = {each: head for each, (head, _, _) in self._rows.items() if each.startswith(prefix)}
+        found = [
+            ConversationEntry(
+                id=each, version=head.version, length=head.length, created=head.created, updated=head.updated
+            )
+            for each, head in heads.items()
+        ]
         found.sort(key=_place_entry, reverse=True)
         return [each for each in found if before is None or _place_entry(each) < _place_entry(before)][:limit]
 
-    async def delete(self, conversation_id: str, token: str) -> bool:
-        """See `ConversationStore`."""
-        with self._lock:
-            record = self._records.get(conversation_id)
-            if record is not None and record.holder == token:
-                del self._records[conversation_id]
-            return conversation_id not in self._records
-
     async def aclose(self) -> None:
         """Do nothing: the conversations remain."""
-
-
-def _show_record(conversation_id: str, record: _Record) -> StoredConversation:
-    return StoredConversation(
-        id=conversation_id,
-        version=record.version,
-        messages=tuple(record.messages),
-        state=record.state,
-        queue=tuple(record.queue),
-        created=record.created,
-        updated=record.updated,
-        is_busy=record.is_busy,
-    )
-
-
-def _place_entry(entry: ConversationEntry) -> tuple[float, str]:
-    return entry.updated, entry.id
 
 
 # in a database
@@ -305,9 +377,7 @@ class _Tables:
             sa.Column("version", sa.Integer, nullable=False),
             sa.Column("length", sa.Integer, nullable=False),
             sa.Column("state", sa.Text, nullable=False),
-            sa.Column(
-                "queued", sa.Integer, nullable=False
-            ),  # counted here, so that one step can end the lease or refuse to
+            sa.Column("queued", sa.Integer, nullable=False),
             sa.Column("holder", sa.String(32), nullable=False),
             sa.Column("writer", sa.String(32), nullable=False),
             sa.Column("expires", sa.Double, nullable=False),
@@ -331,7 +401,7 @@ class _Tables:
         )
 
 
-class SqlStore:
+class SqlStore(_SteppedStore):
     """Stores conversations in a database, by SQLAlchemy; any number of processes may share it.
 
     Tested with SQLite and Postgres. Its tables are made at the first use. It needs ``toolkit-sdk[sql]``, and
@@ -362,68 +432,36 @@ class SqlStore:
             busy_seconds=_BUSY_SECONDS,
         )
 
-    # the steps
+    async def _do_step(self, conversation_id: str, decide: _Decide) -> Any:
+        return await self._database.ask(lambda connection: self._change_rows(connection, conversation_id, decide))
 
-    async def acquire(self, conversation_id: str, token: str, seconds: float) -> StoredConversation | None:
-        """See `ConversationStore`."""
-        return await self._database.ask(
-            lambda connection: self._take_lease(connection, conversation_id, token, seconds)
-        )
-
-    def _take_lease(
-        self, connection: sa.Connection, conversation_id: str, token: str, seconds: float
-    ) -> StoredConversation | None:
+    def _change_rows(self, connection: sa.Connection, conversation_id: str, decide: _Decide) -> Any:
         table, now = self._tables.conversations, self._database.now
-        values = {"holder": token, "expires": now + seconds}
-        free = self._sa.or_(table.c.holder.in_(["", token]), table.c.expires <= now)
-        take = table.update().where(table.c.id == conversation_id, free).values(values)
-        if connection.execute(take).rowcount == 0:
-            fresh = {"id": conversation_id, "version": 0, "length": 0, "state": "", "queued": 0, "writer": ""}
+        mine = table.c.id == conversation_id
+        # The first statement writes, so that it locks the row: what is read after it stays true.
+        is_there = connection.execute(table.update().where(mine).values(holder=table.c.holder)).rowcount > 0
+        columns = [table.c[part.name] for part in fields(_Head)]
+        row = connection.execute(self._sa.select(*columns).where(mine)).mappings().one() if is_there else None
+        step = decide(None if row is None else _Head(**row), float(connection.scalar(self._sa.select(now)) or 0.0))
+        if step.deletes:
+            for each in self._list_tables():
+                connection.execute(each.delete().where(each.c.id == conversation_id))
+        if step.head is not None and is_there:
+            connection.execute(table.update().where(mine).values(asdict(step.head)))
+        elif step.head is not None:
             try:
                 with connection.begin_nested():
-                    connection.execute(table.insert().values(**fresh, **values, created=now, updated=now))
+                    connection.execute(table.insert().values(id=conversation_id, **asdict(step.head)))
             except self._sa.exc.IntegrityError:  # another turn has created it
                 return None
-        return self._read_rows(connection, conversation_id)
+        if step.change is not None:
+            self._write_texts(connection, conversation_id, step.change)
+        if step.question:
+            connection.execute(self._tables.queue.insert().values(id=conversation_id, value=step.question))
+        return self._read_rows(connection, conversation_id) if step.shows else step.result
 
-    async def renew(self, conversation_id: str, token: str, seconds: float) -> bool:
-        """See `ConversationStore`."""
-        table = self._tables.conversations
-        mine = (
-            table.update()
-            .where(table.c.id == conversation_id, table.c.holder == token)
-            .values(expires=self._database.now + seconds)
-        )
-        return await self._database.ask(lambda connection: connection.execute(mine).rowcount > 0)
-
-    async def write(self, conversation_id: str, token: str, change: StoredChange, seconds: float) -> WriteOutcome:
-        """See `ConversationStore`."""
-        return await self._database.ask(
-            lambda connection: self._write_change(connection, conversation_id, token, change, seconds)
-        )
-
-    def _write_change(
-        self, connection: sa.Connection, conversation_id: str, token: str, change: StoredChange, seconds: float
-    ) -> WriteOutcome:
-        table, messages, queue, now = (
-            self._tables.conversations,
-            self._tables.messages,
-            self._tables.queue,
-            self._database.now,
-        )
-        is_done = self._sa.and_(table.c.writer == token, table.c.version == change.version)
-        values = {"version": change.version, "length": change.length, "state": change.state, "writer": token}
-        values |= {"holder": "" if change.ends else token, "expires": now + seconds, "updated": now}
-        mine = table.update().where(table.c.id == conversation_id, table.c.holder == token, self._sa.not_(is_done))
-        if change.ends:
-            mine = mine.where(table.c.queued == change.taken)
-        if connection.execute(mine.values(**values, queued=table.c.queued - change.taken)).rowcount == 0:
-            row = connection.execute(
-                self._sa.select(table.c.holder, table.c.writer, table.c.version).where(table.c.id == conversation_id)
-            ).one_or_none()
-            if row is not None and (row.writer, row.version) == (token, change.version):
-                return "written"
-            return "queued" if row is not None and row.holder == token else "lost"
+    def _write_texts(self, connection: sa.Connection, conversation_id: str, change: StoredChange) -> None:
+        _, messages, queue = self._list_tables()
         of_it, changed = messages.c.id == conversation_id, list(change.messages)
         connection.execute(messages.delete().where(of_it, messages.c.position >= change.length))
         if changed:
@@ -434,22 +472,6 @@ class SqlStore:
             first = self._sa.select(queue.c.number).where(queue.c.id == conversation_id).order_by(queue.c.number)
             numbers = list(connection.execute(first.limit(change.taken)).scalars())
             connection.execute(queue.delete().where(queue.c.number.in_(numbers)))
-        return "written"
-
-    async def enqueue(self, conversation_id: str, text: str) -> bool:
-        """See `ConversationStore`."""
-        table, queue = self._tables.conversations, self._tables.queue
-        busy = table.update().where(
-            table.c.id == conversation_id, table.c.holder != "", table.c.expires > self._database.now
-        )
-
-        def add_to_queue(connection: sa.Connection) -> bool:
-            if connection.execute(busy.values(queued=table.c.queued + 1)).rowcount == 0:
-                return False
-            connection.execute(queue.insert().values(id=conversation_id, value=text))
-            return True
-
-        return await self._database.ask(add_to_queue)
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
@@ -457,37 +479,22 @@ class SqlStore:
 
     def _read_rows(self, connection: sa.Connection, conversation_id: str) -> StoredConversation | None:
         select, (table, messages, queue) = self._sa.select, self._list_tables()
-        is_busy = self._sa.and_(table.c.holder != "", table.c.expires > self._database.now)
-        texts = (
-            select(messages.c.position, messages.c.value)
-            .where(messages.c.id == conversation_id)
-            .order_by(messages.c.position)
-        )
+        head = select(*table.c, self._database.now.label("now")).where(table.c.id == conversation_id)
+        texts = select(messages.c.position, messages.c.value).where(messages.c.id == conversation_id)
         waiting = select(queue.c.value).where(queue.c.id == conversation_id).order_by(queue.c.number)
         while True:
-            row = connection.execute(
-                select(*table.c, is_busy.label("busy")).where(table.c.id == conversation_id)
-            ).one_or_none()
+            row = connection.execute(head).one_or_none()
             if row is None:
                 return None
-            rows = connection.execute(texts).all()
+            rows = connection.execute(texts.order_by(messages.c.position)).all()
             # The two statements see two states if a write came between: then they are repeated.
             if connection.scalar(select(table.c.version).where(table.c.id == conversation_id)) == row.version:
                 break
         if [each.position for each in rows] != list(range(row.length)):
-            raise ConversationStoreError(
-                f"conversation {conversation_id!r} was edited in the database: its messages have a gap"
-            )
-        return StoredConversation(
-            id=conversation_id,
-            version=row.version,
-            messages=tuple([each.value for each in rows]),
-            state=row.state,
-            queue=tuple(connection.execute(waiting).scalars()),
-            created=row.created,
-            updated=row.updated,
-            is_busy=bool(row.busy),
-        )
+            raise _make_gap_error(conversation_id, "the database")
+        found = _Head(**{part.name: getattr(row, part.name) for part in fields(_Head)})
+        queued = connection.execute(waiting).scalars().all()
+        return found.show(conversation_id, float(row.now), [each.value for each in rows], queued)
 
     def _list_tables(self) -> tuple[sa.Table, sa.Table, sa.Table]:
         return self._tables.conversations, self._tables.messages, self._tables.queue
@@ -507,20 +514,6 @@ class SqlStore:
         rows = await self._database.ask(lambda connection: connection.execute(found).mappings().all())
         return [ConversationEntry(**row) for row in rows]
 
-    async def delete(self, conversation_id: str, token: str) -> bool:
-        """See `ConversationStore`."""
-        table, messages, queue = self._list_tables()
-
-        def delete_rows(connection: sa.Connection) -> bool:
-            mine = table.delete().where(table.c.id == conversation_id, table.c.holder == token)
-            if connection.execute(mine).rowcount == 0:
-                return connection.scalar(self._sa.select(table.c.id).where(table.c.id == conversation_id)) is None
-            connection.execute(messages.delete().where(messages.c.id == conversation_id))
-            connection.execute(queue.delete().where(queue.c.id == conversation_id))
-            return True
-
-        return await self._database.ask(delete_rows)
-
     async def aclose(self) -> None:
         """Close the connections, except those of an engine of the application."""
         await to_thread.run_sync(self._database.close)
@@ -530,79 +523,39 @@ def _make_database_error(place: str, reason: str) -> ConversationStoreError:
     return ConversationStoreError(f"the conversations in {place} can't be used: {reason}")
 
 
-def _describe_error(error: object) -> str:
-    return without_keys(" ".join(str(error).split()))
-
-
 # in Redis
 
-_PRELUDE = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('HMGET', KEYS[1], 'holder', 'expires', 'writer', 'version')
-local is_busy = held[1] and held[1] ~= '' and tonumber(held[2]) > now
-local function number(value) return string.format('%.0f', value) end
-local function show()
-  local row = redis.call('HMGET', KEYS[1], 'version', 'length', 'state', 'created', 'updated')
-  local queue, messages = redis.call('LRANGE', KEYS[3], 0, -1), redis.call('LRANGE', KEYS[2], 0, -1)
-  return {row[1], row[2], row[3], row[4], row[5], is_busy and 1 or 0, messages, queue}
-end
+_LOOK = """
+local texts = {}
+for index = 2, 3 do texts[index - 1] = ARGV[1] == '1' and redis.call('LRANGE', KEYS[index], 0, -1) or {} end
+return {redis.call('TIME'), redis.call('HGETALL', KEYS[1]), texts[1], texts[2]}
 """
-_SCRIPTS = {
-    "acquire": """
-if is_busy and held[1] ~= ARGV[1] then return false end
-if not held[4] then
-  redis.call('HSET', KEYS[1], 'version', 0, 'length', 0, 'state', '', 'writer', '')
-  redis.call('HSET', KEYS[1], 'created', number(now), 'updated', number(now))
-  redis.call('ZADD', KEYS[4], number(now), ARGV[3])
+"""Returns the time and the row of a conversation, and its texts if they are asked for."""
+_COMMIT = """
+local step = cjson.decode(ARGV[1])
+if (redis.call('HGET', KEYS[1], 'changes') or '') ~= step.seen then return false end
+if step.deletes then
+  redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+  return redis.call('ZREM', KEYS[4], step.id)
 end
-redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'expires', number(now + ARGV[2]))
-return show()
-""",
-    "renew": """
-if held[1] ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'expires', number(now + ARGV[2]))
-return 1
-""",
-    "write": """
-if held[3] == ARGV[1] and held[4] == ARGV[4] then return 'written' end
-if held[1] ~= ARGV[1] then return 'lost' end
-local length, taken, ends = tonumber(ARGV[5]), tonumber(ARGV[7]), ARGV[8] == '1'
-if ends and redis.call('LLEN', KEYS[3]) > taken then return 'queued' end
-if length == 0 then redis.call('DEL', KEYS[2]) else redis.call('LTRIM', KEYS[2], 0, length - 1) end
+for name, value in pairs(step.row) do redis.call('HSET', KEYS[1], name, value) end
+redis.call('ZADD', KEYS[4], step.row.updated, step.id)
+if step.length == 0 then redis.call('DEL', KEYS[2]) end
+if step.length > 0 then redis.call('LTRIM', KEYS[2], 0, step.length - 1) end
 local there = redis.call('LLEN', KEYS[2])
-for index = 9, #ARGV, 2 do
-  if tonumber(ARGV[index]) < there then redis.call('LSET', KEYS[2], ARGV[index], ARGV[index + 1])
-  else redis.call('RPUSH', KEYS[2], ARGV[index + 1]) end
+for _, message in ipairs(step.messages) do
+  if message[1] < there then redis.call('LSET', KEYS[2], message[1], message[2])
+  else redis.call('RPUSH', KEYS[2], message[2]) end
 end
-if taken > 0 then redis.call('LTRIM', KEYS[3], taken, -1) end
-redis.call('HSET', KEYS[1], 'version', ARGV[4], 'length', ARGV[5], 'state', ARGV[6], 'writer', ARGV[1])
-redis.call('HSET', KEYS[1], 'holder', ends and '' or ARGV[1], 'expires', number(now + ARGV[2]))
-redis.call('HSET', KEYS[1], 'updated', number(now))
-redis.call('ZADD', KEYS[4], number(now), ARGV[3])
-return 'written'
-""",
-    "enqueue": """
-if not is_busy then return 0 end
-redis.call('RPUSH', KEYS[3], ARGV[1])
+if step.taken > 0 then redis.call('LTRIM', KEYS[3], step.taken, -1) end
+if step.question ~= '' then redis.call('RPUSH', KEYS[3], step.question) end
 return 1
-""",
-    "read": """
-if not held[4] then return false end
-return show()
-""",
-    "delete": """
-if not held[4] then return 1 end
-if held[1] ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
-redis.call('ZREM', KEYS[4], ARGV[2])
-return 1
-""",
-}
-"""The steps, each of which the server executes atomically, on the keys of the conversation and the common index."""
+"""
+"""Writes a step, unless another one was written since the row was read."""
+_TIMES = ("expires", "created", "updated")  # stored in milliseconds
 
 
-class RedisStore:
+class RedisStore(_SteppedStore):
     """Stores conversations in Redis or Valkey; any number of processes may share it. It needs asyncio.
 
     The settings of the server define what survives its end: with ``appendonly yes`` and ``appendfsync everysec`` a
@@ -636,54 +589,52 @@ class RedisStore:
                 ) from None
         self._clients: LoopLocal[Any] = LoopLocal(partial(_make_client, server), _close_client)
 
-    # the steps
+    async def _do_step(self, conversation_id: str, decide: _Decide) -> Any:
+        while True:
+            seen, head, now, *_ = await self._look_at(conversation_id)
+            step = decide(head, now)
+            if step.head is None and not step.deletes:
+                return step.result
+            row = {} if step.head is None else asdict(step.head)
+            row |= {name: round(row[name] * 1000) for name in _TIMES if row}
+            change = step.change
+            plain = {
+                "id": conversation_id,
+                "seen": seen,
+                "deletes": step.deletes,
+                "row": {name: str(value) for name, value in {**row, "changes": uuid4().hex}.items()},
+                "length": -1 if change is None else change.length,
+                "messages": [] if change is None else sorted(change.messages.items()),
+                "taken": 0 if change is None else change.taken,
+                "question": step.question,
+            }
+            if await self._run_script(_COMMIT, conversation_id, write_json(plain)) is not None:
+                return await self.read(conversation_id) if step.shows else step.result
 
-    async def acquire(self, conversation_id: str, token: str, seconds: float) -> StoredConversation | None:
-        """See `ConversationStore`."""
-        return self._show_row(
-            conversation_id,
-            await self._run_script("acquire", conversation_id, token, _to_milliseconds(seconds), conversation_id),
-        )
-
-    async def renew(self, conversation_id: str, token: str, seconds: float) -> bool:
-        """See `ConversationStore`."""
-        return bool(await self._run_script("renew", conversation_id, token, _to_milliseconds(seconds)))
-
-    async def write(self, conversation_id: str, token: str, change: StoredChange, seconds: float) -> WriteOutcome:
-        """See `ConversationStore`."""
-        texts = [part for position in sorted(change.messages) for part in (position, change.messages[position])]
-        row = (change.version, change.length, change.state, change.taken, int(change.ends))
-        outcome = await self._run_script(
-            "write", conversation_id, token, _to_milliseconds(seconds), conversation_id, *row, *texts
-        )
-        return cast("WriteOutcome", _to_text(outcome))
-
-    async def enqueue(self, conversation_id: str, text: str) -> bool:
-        """See `ConversationStore`."""
-        return bool(await self._run_script("enqueue", conversation_id, text))
+    async def _look_at(
+        self, conversation_id: str, *, reads: bool = False
+    ) -> tuple[str, _Head | None, float, list[str], list[str]]:
+        """Return the mark of the last change, the row, the time, and the texts if it `reads` them."""
+        (seconds, micros), row, *lists = await self._run_script(_LOOK, conversation_id, int(reads))
+        names, messages, queue = ([*map(_to_text, each)] for each in (row, *lists))
+        stored: dict[str, Any] = dict(zip(names[::2], names[1::2], strict=True))
+        now = (1000 * int(seconds) + int(micros) // 1000) / 1000
+        if not stored:
+            return "", None, now, [], []
+        try:
+            stored |= {name: int(stored.get(name, 0)) for name in ("version", "length", "queued")}
+            stored |= {name: int(stored[name]) / 1000 for name in _TIMES}
+            head = _Head(**{part.name: stored[part.name] for part in fields(_Head)})
+        except (KeyError, ValueError):
+            raise _make_gap_error(conversation_id, "Redis") from None
+        return stored.get("changes", ""), head, now, messages, queue
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
-        return self._show_row(conversation_id, await self._run_script("read", conversation_id))
-
-    def _show_row(self, conversation_id: str, row: Sequence[Any] | None) -> StoredConversation | None:
-        if row is None:
-            return None
-        version, length, state, created, updated, is_busy, messages, queue = row
-        if None in row or len(messages) != int(length):
-            raise ConversationStoreError(
-                f"conversation {conversation_id!r} was edited in Redis: its messages have a gap"
-            )
-        return StoredConversation(
-            id=conversation_id,
-            version=int(version),
-            messages=tuple(map(_to_text, messages)),
-            state=_to_text(state),
-            queue=tuple(map(_to_text, queue)),
-            created=int(created) / 1000,
-            updated=int(updated) / 1000,
-            is_busy=bool(is_busy),
-        )
+        _, head, now, messages, queue = await self._look_at(conversation_id, reads=True)
+        if head is not None and len(messages) != head.length:
+            raise _make_gap_error(conversation_id, "Redis")
+        return None if head is None else head.show(conversation_id, now, messages, queue)
 
     async def list_entries(
         self, prefix: str, limit: int, before: ConversationEntry | None
@@ -717,10 +668,6 @@ class RedisStore:
             id=conversation_id, version=version, length=length, created=created / 1000, updated=updated / 1000
         )
 
-    async def delete(self, conversation_id: str, token: str) -> bool:
-        """See `ConversationStore`."""
-        return bool(await self._run_script("delete", conversation_id, token, conversation_id))
-
     async def aclose(self) -> None:
         """Close the client of this event loop."""
         await self._clients.aclose()
@@ -732,10 +679,8 @@ class RedisStore:
         kinds = ("conversation", "messages", "queue")
         return [*(f"{self._prefix}{kind}:{conversation_id}" for kind in kinds), f"{self._prefix}index"]
 
-    async def _run_script(self, name: str, conversation_id: str, *arguments: object) -> Any:
-        return await self._ask_server(
-            "eval", _PRELUDE + _SCRIPTS[name], 4, *self._name_keys(conversation_id), *arguments
-        )
+    async def _run_script(self, script: str, conversation_id: str, *arguments: object) -> Any:
+        return await self._ask_server("eval", script, 4, *self._name_keys(conversation_id), *arguments)
 
     async def _ask_server(self, command: str, *arguments: Any, **options: Any) -> Any:
         if not is_on_asyncio():
@@ -743,9 +688,8 @@ class RedisStore:
         try:
             return await getattr(self._clients.get(), command)(*arguments, **options)
         except self._errors as error:
-            raise ConversationStoreError(
-                f"the Redis of conversations can't be used: {_describe_error(error)}"
-            ) from error
+            text = without_keys(" ".join(str(error).split()))
+            raise ConversationStoreError(f"the Redis of conversations can't be used: {text}") from error
 
 
 def _make_client(server: str | Callable[[], redis.asyncio.Redis]) -> redis.asyncio.Redis:
@@ -762,10 +706,6 @@ def _make_client(server: str | Callable[[], redis.asyncio.Redis]) -> redis.async
 
 async def _close_client(client: redis.asyncio.Redis) -> None:
     await client.aclose()
-
-
-def _to_milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 def _to_text(value: str | bytes) -> str:

@@ -124,17 +124,11 @@ class Conversation:
 
 @dataclass(slots=True)
 class _OpenRun:
-    """A run whose calls await decisions.
-
-    Args:
-        snapshot: The run.
-        calls: The ids of the calls of its last reply.
-        taken: The approved calls without a stored result, which may have taken effect.
-    """
+    """A run whose calls await decisions."""
 
     snapshot: Snapshot
-    calls: list[str]
-    taken: list[str] = field(default_factory=list[str])
+    calls: list[str]  # of its last reply
+    taken: list[str] = field(default_factory=list[str])  # approved, without a stored result: may have taken effect
 
     @property
     def pending(self) -> list[PendingApproval]:
@@ -155,19 +149,12 @@ class _OpenRun:
 
 @dataclass(slots=True)
 class _Asked:
-    """A question that has an id.
+    """A question that has an id."""
 
-    Args:
-        key: The digest of the id.
-        question: The question; None where it was removed from the transcript, as by a compaction.
-        answer: The last message of the model in the run that answered it.
-        result: The result of that run as JSON values; None without one.
-    """
-
-    key: str
-    question: Message | None
-    answer: Message | None = None
-    result: dict[str, Any] | None = None
+    key: str  # the digest of the id
+    question: Message | None  # None once it was removed from the transcript, as by a compaction
+    answer: Message | None = None  # the last message of the model in the run that answered it
+    result: dict[str, Any] | None = None  # of that run, as JSON values
 
 
 class Conversations:
@@ -727,12 +714,6 @@ class ConversationTurn(Generic[Ctx]):
 
     It runs one question, or one set of decisions. The conversation is free for other turns after that, even before the
     block ends.
-
-    Args:
-        draft: The conversation.
-        ctx: The context of its tools.
-        when_busy: As for `Conversations.turn`.
-        wait: Seconds to wait for another turn.
     """
 
     def __init__(self, draft: _Draft, ctx: Ctx, when_busy: WhenBusy, wait: float) -> None:
@@ -933,12 +914,7 @@ class TurnStream(EventStream[Out]):
     async def __anext__(self) -> LoopEvent:
         if not self._is_started:
             await self.__aenter__()
-        try:
-            return await super().__anext__()
-        except LoopUsageError:
-            if self.is_queued:  # there is no result to look at
-                raise StopAsyncIteration from None
-            raise
+        return await super().__anext__()
 
     @property
     def result(self) -> ToolLoopResult[Out]:
@@ -956,11 +932,7 @@ class TurnStream(EventStream[Out]):
 class _TurnRun:
     """Runs a turn for its stream: the question or the decisions, then the queued questions.
 
-    Attributes:
-        is_queued: True if the question was queued.
-        question: The question; None continues with one that has no answer.
-        key: The digest of its id; empty without one.
-        decisions: The decisions, by call id.
+    Without a question it continues with one that has no answer; `is_queued` if another turn answers it.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ is made without another call where these fit, and else by way of its method ``__
 import dataclasses
 from collections.abc import Callable
 from functools import cache
+from itertools import starmap
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
         """See below."""
         ...
 else:
+    from toolkit.redaction import MASK, clean_text, replace_fields
+
     _FACTORY = type("_Factory", (), {"__repr__": lambda _: "<factory>"})()
 
     def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> Any:
@@ -57,8 +60,8 @@ else:
     def maker_of(cls: type[Any]) -> Any:
         """Return a function that makes objects of a frozen class, as a call of the class does, in a third less time.
 
-        For the few classes of which each turn makes some: where a class is called, the interpreter first puts what it
-        is given by name into a dictionary.
+        For the few classes of which each turn makes some: a call of a class first puts the arguments that are given by
+        name into a dictionary. Without makers, a call takes 5 % more instructions, and a turn 3 %.
         """
         return _compile_init(cls, is_maker=True)
 
@@ -77,47 +80,61 @@ else:
 
         A maker makes the object, too.
         """
-        known: dict[str, Any] = {"_FACTORY": _FACTORY, "_make": object.__new__, "_made": made}
-        positional, named, lines = [] if is_maker else ["self"], [], []
         fields, has_slots = dataclasses.fields(made), "__slots__" in vars(made)
+        known: dict[str, Any] = {"_FACTORY": _FACTORY, "_make": object.__new__, "_made": made}
+        lines = ["self = _make(_made)"] if is_maker else []
+        lines += [] if has_slots else ["_fields = self.__dict__"]
+        parameters: dict[str, str] = {}
         for field in fields:
-            name, default, value = field.name, "", ""
-            known[f"_default_{name}"] = field.default
-            if has_slots:
-                known[f"_set_{name}"] = getattr(made, name).__set__
-            if field.default_factory is not dataclasses.MISSING:
-                known[f"_make_{name}"] = field.default_factory
-                default, value = "=_FACTORY", f"_make_{name}()"
-            elif field.default is not dataclasses.MISSING:
-                default, value = f"=_default_{name}", f"_default_{name}"
-            if field.init:
-                (named if field.kw_only else positional).append(name + default)
-                value = f"{value} if {name} is _FACTORY else {name}" if default == "=_FACTORY" else name
-            if value and has_slots:
-                lines.append(f"_set_{name}(self, {value})")
-            elif value != f"_default_{name}":  # where it is, the class has it
-                is_other = f"if {name} is not _default_{name}: " if default == f"=_default_{name}" else ""
-                lines.append(f"{is_other}_fields['{name}'] = {value}" if value else "pass")
-        lines[:0] = [] if has_slots else ["_fields = self.__dict__"]
-        checks: list[str] = []
-        for name, expected in vars(made).get("__expected__", {}).items():
-            known[f"_expected_{name}"] = expected
-            checks.append(f"{name} not in" if isinstance(expected, tuple) else f"{name}.__class__ is not")
-            checks[-1] += f" _expected_{name}"
-        lines += [f"if {' or '.join(checks)}: self.__check_fields__()"] if checks else []
+            known |= {f"_default_{field.name}": field.default, f"_make_{field.name}": field.default_factory}
+            known |= {f"_set_{field.name}": getattr(made, field.name).__set__} if has_slots else {}
+            parameters[field.name], line = _write_field(field, has_slots=has_slots)
+            lines.append(line)
+        if expected := vars(made).get("__expected__"):
+            known |= {f"_expected_{name}": accepted for name, accepted in expected.items()}
+            lines.append(f"if {' or '.join(starmap(_write_check, expected.items()))}: self.__check_fields__()")
         lines += ["self.__post_init__()"] if hasattr(made, "__post_init__") else []
-        lines = ["self = _make(_made)", *lines, "return self"] if is_maker else lines
-        parameters = ", ".join([*positional, *(["*", *named] if named else [])])
+        head = _write_parameters(fields, parameters, first=[] if is_maker else ["self"])
+        lines += ["return self"] if is_maker else []
         # Within a function, whose variables are read in less time than those of a module.
-        source = f"def make({', '.join(known)}):\n def __init__({parameters}):\n  " + "\n  ".join(lines or ["pass"])
+        source = f"def make({', '.join(known)}):\n def __init__({head}):\n  " + "\n  ".join(lines or ["pass"])
         space: dict[str, Any] = {}
         exec(f"{source}\n return __init__", space)  # noqa: S102 - as the standard library does
         init = space["make"](**known)
-        if is_maker:
-            return init
-        init.__qualname__, init.__module__ = f"{made.__qualname__}.__init__", made.__module__
-        init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
+        if not is_maker:
+            init.__qualname__, init.__module__ = f"{made.__qualname__}.__init__", made.__module__
+            init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
         return init
+
+    def _write_parameters(fields: Any, parameters: dict[str, str], *, first: list[str]) -> str:
+        positional = [parameters[field.name] for field in fields if field.init and not field.kw_only]
+        named = [parameters[field.name] for field in fields if field.init and field.kw_only]
+        return ", ".join([*first, *positional, *(["*", *named] if named else [])])
+
+    def _write_field(field: dataclasses.Field[Any], *, has_slots: bool) -> tuple[str, str]:
+        """Return the parameter of a field, and the line that sets it."""
+        name, default, value = field.name, "", field.name if field.init else ""
+        if field.default_factory is not dataclasses.MISSING:
+            default, new = "=_FACTORY", f"_make_{name}()"
+            value = f"{new} if {name} is _FACTORY else {name}" if field.init else new
+        elif field.default is not dataclasses.MISSING:
+            default = f"=_default_{name}"
+            value = value or f"_default_{name}"
+        if not value:
+            return name, "pass"
+        if has_slots:
+            return name + default, f"_set_{name}(self, {value})"
+        if value == f"_default_{name}":  # the class has it
+            return name, "pass"
+        is_other = f"if {name} is not _default_{name}: " if default == f"=_default_{name}" else ""
+        return name + default, f"{is_other}_fields['{name}'] = {value}"
+
+    def _write_check(name: str, accepted: Any) -> str:
+        return (
+            f"{name} not in _expected_{name}"
+            if type(accepted) is tuple
+            else f"{name}.__class__ is not _expected_{name}"
+        )
 
     def _refuse_change(self: Any, name: str, *value: Any) -> None:
         """Refuse to change an object; attributes that a class other than a dataclass adds may be changed."""
@@ -143,8 +160,6 @@ else:
         """Return the `repr` of a value without what its text, or the names of its fields, show to be secret."""
         if not (type(value) in (str, dict) or isinstance(value, BaseException)):
             return repr(value)
-        from toolkit.redaction import MASK, clean_text, replace_fields  # noqa: PLC0415 - its patterns take milliseconds
-
         if isinstance(value, BaseException):
             return clean_text(repr(value))
         return repr(clean_text(value) if type(value) is str else replace_fields(value, lambda _: MASK))

@@ -192,9 +192,13 @@ class InvalidArgumentsError(ToolError):
 
     Attributes:
         crash: An unexpected exception of the tool's own validation, which the message repeats.
+        paths: The places of the problems in the arguments, each as the names and indexes that lead there.
+        lines: The part of the message that describes the problems, without the example for a model.
     """
 
     crash: BaseException | None = None
+    paths: Sequence[tuple[str | int, ...]] = ()
+    lines: Sequence[str] = ()
 
 
 class ToolDeniedError(ToolError):

@@ -121,7 +121,7 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
         case ArgumentsDelta():
             return {**plain, "text": _SCRUBBER.mask_arguments(event.tool_name, event.text)}
         case _:
-            cleaned: dict[str, Any] = _SCRUBBER(plain)
+            cleaned: dict[str, Any] = _SCRUBBER.clean_whole(plain)
             return cleaned
 
 

@@ -110,7 +110,7 @@ def replace_surrogates(text: str) -> str:
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 
 
-def mend_surrogates(data: bytes) -> bytes:
+def repair_surrogates(data: bytes) -> bytes:
     """Return JSON in which each half of a surrogate pair that stands alone is U+FFFD."""
     if not may_have_surrogates(data):
         return data

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from toolkit.foreign_text import replace_surrogates
+from toolkit.redaction import digest_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -108,8 +109,6 @@ def _simplify_value(value: Any, reveal: bool) -> Any:
     # Slow to import, and most values are JSON already.
     from pydantic import BaseModel, Secret, SecretBytes, SecretStr  # noqa: PLC0415
     from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
-
-    from toolkit.redaction import digest_of  # noqa: PLC0415
 
     match value:
         case enum.Enum():

@@ -11,9 +11,10 @@ import re
 import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from copy import copy
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from json import JSONDecoder, dumps, loads
+from json import dumps, loads
 from pathlib import PurePath
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
@@ -24,19 +25,33 @@ MASK = "***"
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
+
+class _Pattern:
+    """A regular expression, compiled when it is first used: compiling all of this module takes 11 ms."""
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self.source = source
+        self._flags = flags
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self.source, self._flags)
+
+
 _Path: TypeAlias = tuple[str | int, ...]
 
 # Names are compared in lower case, their words joined by "_".
-_TELLING_NAME = re.compile(
+_TELLING_NAME = _Pattern(
     r"auth|key|token|secret|cookie|session|sessid|passw|pass_?(?:word|phrase|code|key)|credential|signature|bearer"
-    r"|csrf|xsrf|hmac|mnemonic|(?:seed|recovery|backup)_?(?:phrase|word)|conn(?:ection)?_str|client_?assertion"
+    r"|csrf|xsrf|hmac|mnemonic|assertion|(?:seed|recovery|backup)_?(?:phrase|word)|conn(?:ection)?_?str"
     r"|saml_?response|code_?verifier|id_(?:rsa|dsa|ecdsa|ed25519)|(?:access|activation|backup|factor|login|one_time|pin"
-    r"|recovery|reset|security|sms|unlock|verification|2fa)_?code|security_?answer|(?:pass|pw)(?![a-z_])"
-    r"|(?<![a-z])(?:pwd?s?|sig|pins?|jwts?|t?otps?|mfa|cvv|cvc|psk|creds?|dsn|pem|pat)(?![a-z])"
-    r"|(?<![a-z_])(?:connect_)?sid(?![a-z_])"
+    r"|recovery|reset|security|sms|unlock|verification|2fa)_?code|(?:security|challenge)_?answer"
+    r"|(?:pass|pwd?)(?![a-z_])|(?<![a-z])(?:pwd?s?|sig|pins?|jw[stek]s?|[th]?otps?|mfa|cvv|cvc|psk|creds?|dsn|pem|pat"
+    r"|[dk]eks?|puk|netrc|sk_(?:live|test))(?![a-z])|(?<![a-z_])(?:connect_)?sid(?![a-z_])"
+    r"|(?<![a-z])(?:refresh|priv(?:ate)?)(?![a-z_])"
 )
 # Names that contain a secret-sounding word but are not secrets.
-_HARMLESS_NAME = re.compile(
+_HARMLESS_NAME = _Pattern(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
     r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group|issue|project|object|item|entry|row|record"
@@ -44,7 +59,14 @@ _HARMLESS_NAME = re.compile(
     r"|tokens?_(count|limit|budget|usage|type)s?|\w*(page|continuation|sync)_?token"
     r"|\w*(by|com|over|sur|tres|under)pass"
 )
-_COUNTS = "tokens"  # a field of that name is a secret, if it is no number
+# Names that many other things have: only a random text is a secret there.
+_AMBIGUOUS_WORD = _Pattern(
+    r"(?:keys?|codes?|licen[cs]es?|tickets?|grant|nonce|salt|seed|entropy|activation|verifier|unlock|vault|webhook"
+    r"|invite|login|pass_?hash)(?![a-z])"
+)
+_AMBIGUOUS_NAME = _Pattern(rf"(?:.*_)?{_AMBIGUOUS_WORD.source}")
+_RANDOM = _Pattern(r"(?=\D*\d)(?=[^a-z]*[a-z])(?!.*\d\.\d)[\w+/=.~!$%^*:-]{8,}", re.IGNORECASE)
+_COUNTS = ("tokens", "refresh")  # a field of such a name is a secret, if it is no number
 _SETTING_WORDS = frozenset(
     {"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled", "http", "https"}
     | {"json", "text", "html", "stream", "stdio"}
@@ -64,7 +86,7 @@ _KEY_SIGNS = (
     *(":aa", "whsec_", "1//0", "<cookie ", "atatt3", "$", "hooks.slack.com/", "discord.com/api/", "aiza", "aq.a"),
     *("ya29.", "eyj", "bearer ", "authorization: basic ", "://", "private key-----", "private key block-----"),
 )
-_KNOWN_KEYS = re.compile(
+_KNOWN_KEYS = _Pattern(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
     r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
     r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
@@ -80,31 +102,15 @@ _KNOWN_KEYS = re.compile(
     r"|(?P<address>://)[^/\s@?#\"'<>]+(?=@)|(?P<begin>PRIVATE KEY(?: BLOCK)?-----)(?s:.+?)(?=-----END|\Z)",
     re.IGNORECASE,
 )
-# Values after a name that can only mean a secret, and the values in the query of a URL.
-_QUOTE = r"(?:\\{0,3}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
-_IN_VALUE = r"(?!%2[26])[^\s\"'`&,;<>(){}\[\]\\]"
-_ASSIGNED = re.compile(
-    r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
-    r"|(?:api|access|account|auth|private|secret|shared|license|client|subscription)[ _-]?key"
-    r"|(?:(?<=[a-z])|(?<=[a-z][ _-]))token(?!s)"
-    r"|(?<![a-z])(?:t?otp|cvv|cvc|pin|(?:verification|security|recovery|backup|one[_-]?time)[_ -]?code)(?![a-z]))"
-    rf"[a-z]{{0,20}}(?:-data)?(?P<sign>{_QUOTE}?\s{{0,2}}(?:=>|->|:=|:\*\*|[:=|]|%3[ad])\s{{0,2}}"
-    rf"(?:[|>][+-]?\n\s{{1,40}})?{_QUOTE}?)"
-    rf"(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s)?)(?P<value>(?:{_IN_VALUE}){{4,}})(?!{_IN_VALUE}|\()",
-    re.IGNORECASE,
-)
 # A random text, which no word, path, host, version or name of a file is.
-_OPAQUE = re.compile(
+_OPAQUE = _Pattern(
     r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}", re.IGNORECASE
 )
-_TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
-_OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
-_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
-_OPENED_FIELD = re.compile(r"\\{0,15}\"(?P<name>[^\W\"\\][\w .-]{0,60})\\{0,15}\"\s{0,4}:\s{0,4}[{\[]")
-_MOST_INNER = 20
-_DIGEST = re.compile("secret:[0-9a-f]{64}")
-_MEANT_FIELD = re.compile(r"([\w.-]{1,60})\\{0,15}[\"']?\s{0,4}[:=]")
-_MEANT_NAME = re.compile(r"[\"'](-{0,2}[\w.#-]{1,60})\\{0,15}[\"']")
+_TELLING_WORDS = _Pattern(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
+_OPAQUE_SEGMENT = _Pattern(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
+_WORD_BREAK = _Pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
+_DIGEST_SIGN = "secret:"
+_DIGEST = _Pattern(f"{_DIGEST_SIGN}[0-9a-f]{{64}}")
 _OPENS_JSON = ("{", "[")
 _PIECE = 32_768
 _SHORTEST_TOLD = 15  # no shorter word is a key by its format
@@ -112,26 +118,25 @@ _LOWER_CASE = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # shorter secrets are only redacted as separate words
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
-_FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
+_FIELDS = _Pattern(r"[;,\s]+")  # between the fields of a cookie, or of some schemes' credentials
 _NAMING_FIELDS = frozenset(
     {"name", "key", "field", "header", "variable", "parameter", "option", "property", "label", "selector", "element"}
 )
-_VALUED_FIELDS = frozenset({"value", "content", "val", "text", "answer"})
+_VALUED_FIELDS = frozenset(
+    {"value", "content", "val", "v", "text", "answer", "data", "input", "response", "payload", "string"}
+)
 _LONGEST_NAME = 100
 _LONGEST_HEAD = 1_000
 _SHOWN_VALUES = frozenset({"default", "example", "examples"})
-_SAME_VALUE = frozenset(
-    {"items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties", "patternProperties"}
-)
-_CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
-_CARRIED = re.compile(r"(?:headers|query|cookies)\\{0,15}[\"']?\s{0,4}:\s{0,4}[\[{]", re.IGNORECASE)
-_OPTION = re.compile(r"--?[A-Za-z][\w.-]{1,60}")
-_ONE_NAME = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
-_NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
+_CARRIERS = _Pattern(r"\w*(headers|query|cookies)", re.IGNORECASE)
+_LONGEST_READ = 10_000  # whether a longer text names secrets takes longer to find out than to look for them
+_OPTION = _Pattern(r"--?[A-Za-z][\w.-]{1,60}")
+_ONE_NAME = _Pattern(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
+_NAMED = _Pattern(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
 _PROCESS_KEY = os.urandom(32)
-_PROGRAM_NAME = re.compile(r"[\w@./][\w@./-]*")
-_RUNNER = re.compile(
+_PROGRAM_NAME = _Pattern(r"[\w@./][\w@./-]*")
+_RUNNER = _Pattern(
     r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*|ruby|perl|php|java|bash|sh|zsh|pwsh)(\.exe)?", re.IGNORECASE
 )
 _RUNNER_ARGUMENTS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
@@ -146,8 +151,8 @@ def is_secret_name(name: str) -> bool:
 def _tells_secret(name: str) -> bool:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name)
-    words = _WORD_BREAK.sub("_", name).lower()
-    return _TELLING_NAME.search(words) is not None and _HARMLESS_NAME.fullmatch(words) is None
+    words = _WORD_BREAK.compiled.sub("_", name).lower()
+    return _TELLING_NAME.compiled.search(words) is not None and _HARMLESS_NAME.compiled.fullmatch(words) is None
 
 
 def is_secret_field(name: str) -> bool:
@@ -156,14 +161,48 @@ def is_secret_field(name: str) -> bool:
     A lone ``key`` does not: it finds an entry, where a header or an option of that name opens a door.
     """
     end = name[-_LONGEST_NAME:].lower()
-    return (is_secret_name(name) and end != "key") or end == _COUNTS
+    return (is_secret_name(name) and end != "key") or end in _COUNTS
+
+
+def is_secret_value(name: str, value: object) -> bool:
+    """Return whether a value is a secret by the name of its field: of an ambiguous name, if it has a random text."""
+    if is_secret_field(name):
+        return holds_secret(value, name)
+    return _is_ambiguous(name) and _is_random(value)
+
+
+@lru_cache(maxsize=4096)
+def _is_ambiguous(name: object) -> bool:
+    name = str(name)[-_LONGEST_NAME:]
+    return _AMBIGUOUS_NAME.compiled.fullmatch(_WORD_BREAK.compiled.sub("_", name).lower()) is not None
+
+
+def _is_random(value: Any) -> bool:
+    if isinstance(value, str):
+        return _RANDOM.compiled.fullmatch(value) is not None
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(_is_random, cast("Iterable[Any]", inside)))
+
+
+def is_secret_mark(keyword: str, value: object) -> bool:
+    """Return whether a keyword of a schema marks its value as secret: ``writeOnly``, a format, or an extension."""
+    if keyword == "format":
+        return isinstance(value, str) and is_secret_name(value)
+    is_extension = keyword.startswith("x-") and ("sensitive" in keyword or is_secret_name(keyword))
+    return value is True and (keyword == "writeOnly" or is_extension)
 
 
 def may_name_secrets(text: str) -> bool:
     """Return whether a JSON text may have a field whose name indicates a secret; most have none."""
-    if "\\u" in text or _CARRIED.search(text) is not None:
+    if len(text) > _LONGEST_READ:
         return True
-    return _TELLING_NAME.search(_WORD_BREAK.sub("_", text).lower()) is not None
+    lowered = text.lower()
+    if "\\u" in lowered or any(name in lowered for name in ("headers", "query", "cookies")):
+        return True
+    if not any(sign in lowered for sign in _NAME_SIGNS):
+        return False
+    words = _WORD_BREAK.compiled.sub("_", text).lower()
+    return _TELLING_NAME.compiled.search(words) is not None or _AMBIGUOUS_WORD.compiled.search(words) is not None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
@@ -187,10 +226,10 @@ def secrets_in_headers(headers: Mapping[str, str] | None) -> list[str]:
         value
         for name, value in given.items()
         if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-"))
-        or any(_KNOWN.find(value, _lower_text(value)))
+        or any(_KNOWN.find_spans(value, _lower_text(value)))
     ]
     found = [value for value in found if value.lower() not in _SETTING_WORDS]
-    fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
+    fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.compiled.split(value)]
     return [*(secret for value in found for secret in _split_header(value)), *filter(None, fields)]
 
 
@@ -206,7 +245,7 @@ def secrets_in_url(url: str) -> list[str]:
         found.append(b64encode(pair.encode()).decode())
     found += [value for _, value in parse_qsl(parts.query, keep_blank_values=False)]
     found += [piece.partition("=")[2] for piece in parts.query.split("&")]
-    found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.fullmatch(segment)]
+    found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.compiled.fullmatch(segment)]
     found = [value for value in found if value and value.lower() not in _SETTING_WORDS]
     return [form for value in found for form in dict.fromkeys((value, unquote(value)))]
 
@@ -220,7 +259,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     found: list[str] = []
     run = program_name(command, arguments)
     for before, argument, following in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
-        named = _NAMED.fullmatch(argument)
+        named = _NAMED.compiled.fullmatch(argument)
         if named is not None:
             is_header = ":" in named[2] and ("-" in named[1] or before in _HEADER_OPTIONS)
             found += (secrets_in_headers if is_header else secrets_of)({named[1]: named[3]})
@@ -243,53 +282,34 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
     known = frozenset([secret for secret in map(str.strip, secrets) if len(secret) >= shortest])
     if not known:
         return text
-    return _compile_secrets(known).strike(text, text)
+    return _mask_spans(text, _compile_secrets(known).find_spans(text, text))
 
 
 def without_keys(text: str) -> str:
-    """Return a text without texts in the format of keys.
-
-    Values after a name such as ``password``, those of fields of JSON with telling names, and values of secret-sounding
-    names in the query of a URL, go too.
-    """
-    text = strike_keys(text)
-    if ":" not in text or not ('"' in text or "'" in text):
-        return text
-    if any(is_secret_field(found["name"]) for found in _OPENED_FIELD.finditer(text)):
-        text = "".join(_mask_inner_json(text))
-    return _WRITTEN.strike(text, text)
-
-
-def _mask_inner_json(text: str) -> Iterator[str]:
-    """Yield a text with all below telling names masked in the first objects of JSON that stand in it."""
-    decoder, written, position = JSONDecoder(), 0, 0
-    for _ in range(_MOST_INNER):
-        start = text.find("{", position)
-        if start < 0:
-            break
-        try:
-            plain, position = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            position = start + 1
-            continue
-        yield text[written:start]
-        masked = _clean_values(plain)
-        yield text[start:position] if masked == plain else dumps(masked, ensure_ascii=False)
-        written = position
-    yield text[written:]
-
-
-def strike_keys(text: str) -> str:
-    """Do as `without_keys` does, but for the fields of JSON: for what is clean of these."""
+    """Return a text without texts in the format of keys, and without the values that it gives to telling names."""
     if len(text) < _SHORTEST_TOLD and text.isidentifier():
         return text
-    text = _mask_columns(text)
     lowered = _lower_text(text)
-    for rule in _RULES:
-        struck = rule.strike(text, lowered)
+    for find in _FINDERS:
+        struck = _mask_spans(text, find(text, lowered))
         if struck is not text:
             text, lowered = struck, _lower_text(struck)
     return text
+
+
+strike_keys = without_keys
+
+
+def _mask_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return a text with a mask for each of its secrets: the same object where there are none."""
+    pieces: list[str] = []
+    written = 0
+    for start, end in spans:
+        is_digest = text.endswith(_DIGEST_SIGN, 0, start) and is_replaced(text[start - len(_DIGEST_SIGN) : end])
+        if start >= written and not (is_digest or text.startswith(MASK, start)):
+            pieces += text[written:start], MASK
+            written = end
+    return "".join([*pieces, text[written:]]) if pieces else text
 
 
 def _lower_text(text: str) -> str:
@@ -344,7 +364,9 @@ def without_credentials(url: str) -> str:
         _ = parts.port
     except ValueError:  # what of it is a password can't be found out
         return MASK
-    path = "/".join(MASK if _OPAQUE_SEGMENT.fullmatch(segment) else segment for segment in parts.path.split("/"))
+    path = "/".join(
+        MASK if _OPAQUE_SEGMENT.compiled.fullmatch(segment) else segment for segment in parts.path.split("/")
+    )
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, query="", fragment=""))
 
 
@@ -355,7 +377,7 @@ def digest_of(secret: str) -> str:
     """
     import hmac  # noqa: PLC0415 - slow to import, and few arguments are secrets
 
-    return "secret:" + hmac.digest(_PROCESS_KEY, secret.encode("utf-8", "surrogatepass"), "sha256").hex()
+    return _DIGEST_SIGN + hmac.digest(_PROCESS_KEY, secret.encode("utf-8", "surrogatepass"), "sha256").hex()
 
 
 def cut_causes(error: BaseException, redact: Redact) -> None:
@@ -389,8 +411,8 @@ def replace_fields(plain: object, replace: Callable[[Any], Any], *, words: Colle
         words: More words that indicate a secret in the name of a field, in lower case.
     """
 
-    def judge(name: object, path: object, item: object) -> bool | None:
-        del path, item
+    def judge(name: object, path: object, inside: object) -> bool | None:
+        del path, inside
         is_secret = isinstance(name, str) and (is_secret_field(name) or any(word in name.lower() for word in words))
         return False if is_secret else None
 
@@ -414,16 +436,21 @@ def replace_secrets(
 
     Args:
         value: JSON values.
-        judge: Takes the name of a field or the index in a list, the path of what has it, and its value; returns whether
-            it is marked as a secret (True) or sounds like one (False), and None where it is none.
+        judge: Takes the name of a field or the index in a list, the path of what has it, and that; returns whether it
+            is marked as a secret (True) or sounds like one (False), and None where it is none.
         replace: Returns the replacement for a secret at a path, by whether it is marked.
         path: Where the value stands.
     """
     match value:
         case dict():
             fields = cast("Mapping[str, Any]", value)
-            told: Set[Any] = _find_carried(fields, path) | find_named_values(fields)
+            told: Set[Any] = _find_carried(fields, path) | _find_named_values(fields)
+            told |= {name for name, item in fields.items() if _is_ambiguous(name) and _is_random(item)}
             items: Iterable[tuple[Any, Any]] = fields.items()
+        case [head, *rows] if _names_columns(head):
+            cells = [dict(zip(head, row, strict=False)) if isinstance(row, list) else row for row in rows]
+            clean = replace_secrets(cells, judge, replace, path)
+            return [head, *[list(row.values()) if isinstance(row, dict) else row for row in clean]]
         case list() | tuple():
             told = _find_listed(cast("Sequence[Any]", value))
             items = enumerate(cast("Sequence[Any]", value))
@@ -431,7 +458,7 @@ def replace_secrets(
             return value
     replaced: dict[Any, Any] = {}
     for key, item in items:
-        inside, is_marked = (*path, key), judge(key, path, item)
+        inside, is_marked = (*path, key), judge(key, path, value)
         if is_marked is None and key in told:
             is_marked = False
         is_secret = is_marked is not None and (item is not None if is_marked else holds_secret(item, str(key)))
@@ -441,20 +468,36 @@ def replace_secrets(
     return replaced if isinstance(value, dict) else list(replaced.values())
 
 
-def find_named_values(fields: Mapping[str, Any]) -> Set[str]:
+def _find_named_values(fields: Mapping[str, Any]) -> Set[str]:
     """Return the fields of an object that have the value of a secret which another of its fields names."""
     short = {name: str(name)[:_LONGEST_NAME].lower() for name in fields}
-    names = [fields[name] for name, lowered in short.items() if lowered in _NAMING_FIELDS]
-    if not any(isinstance(name, str) and len(name) <= _LONGEST_NAME and is_secret_name(name) for name in names):
-        return frozenset()
-    return {name for name, lowered in short.items() if lowered in _VALUED_FIELDS}
+    valued = {name for name, lowered in short.items() if lowered in _VALUED_FIELDS}
+    if not valued:
+        return valued
+    named = [(lowered, fields[name]) for name, lowered in short.items() if name not in valued]
+    return valued if any(isinstance(text, str) and _is_naming(lowered, text) for lowered, text in named) else set()
+
+
+def _is_naming(field: str, text: str) -> bool:
+    if len(text) > _LONGEST_NAME or not is_secret_name(text):
+        return False
+    return field in _NAMING_FIELDS or (" " not in text and is_secret_field(text))
 
 
 def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[str]:
     """Return the names of headers, or of values of a query, that are not words of the protocol."""
-    if not (path and isinstance(path[-1], str) and _CARRIERS.fullmatch(path[-1])):
+    if not (path and isinstance(path[-1], str) and _CARRIERS.compiled.fullmatch(path[-1])):
         return set()
     return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
+
+
+def _names_columns(head: Any) -> bool:
+    """Return whether a row of a table has the names of its columns, one of them telling."""
+    if not isinstance(head, list) or not all(
+        isinstance(name, str) and _ONE_NAME.compiled.fullmatch(name) for name in head
+    ):
+        return False
+    return len(set(head)) == len(head) and any(map(is_secret_field, head))
 
 
 def _find_listed(items: Sequence[Any]) -> set[int]:
@@ -463,15 +506,15 @@ def _find_listed(items: Sequence[Any]) -> set[int]:
     for place, (name, value) in enumerate(pairwise(items), 1):
         if isinstance(name, str) and is_secret_name(name):
             text = value if isinstance(value, str) else "0"
-            is_pair = len(items) == len(("name", "value")) and not _ONE_NAME.fullmatch(text)
-            if is_pair or (_OPTION.fullmatch(name) and not text.startswith("-")):
+            is_pair = len(items) <= len(("set", "name", "value")) and not _ONE_NAME.compiled.fullmatch(text)
+            if is_pair or (_OPTION.compiled.fullmatch(name) and not text.startswith("-")):
                 found.add(place)
     return found
 
 
 def holds_secret(value: object, name: str = "") -> bool:
     """Return whether a value below a telling name may be a secret: nothing, a truth value and a count are none."""
-    if len(name) == len(_COUNTS) and name.lower() == _COUNTS and str(value).replace(".", "", 1).isdecimal():
+    if name.lower() in _COUNTS and str(value).replace(".", "", 1).isdecimal():
         return False
     return not (value is None or isinstance(value, bool) or value in ("", [], {}, ()))
 
@@ -479,143 +522,55 @@ def holds_secret(value: object, name: str = "") -> bool:
 def program_name(command: str, arguments: Sequence[str]) -> str:
     """Return a name that can hold no secret: of the arguments only that which a runner of programs runs."""
     program = PurePath(command).name
-    if _RUNNER.fullmatch(program):
+    if _RUNNER.compiled.fullmatch(program):
         first = next((argument for argument in arguments if argument not in _RUNNER_ARGUMENTS), "")
-        if _PROGRAM_NAME.fullmatch(first):
+        if _PROGRAM_NAME.compiled.fullmatch(first):
             return PurePath(first).name
     return program
 
 
 def _is_opaque(argument: str) -> bool:
     """Return whether an argument as a whole is a secret: a random text, or one marked as a secret."""
-    if _OPAQUE.fullmatch(argument):
+    if _OPAQUE.compiled.fullmatch(argument):
         return True
-    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.fullmatch(argument) is not None
+    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.compiled.fullmatch(argument) is not None
 
 
 def _find_keys(text: str) -> Iterator[str]:
     """Yield the texts that are struck out by their format, as values in a query or behind a telling name."""
     lowered = _lower_text(text)
-    for found in _KNOWN.find(text, lowered):
-        key = found[0].removeprefix("".join(filter(None, found.groups())))
+    for start, end in _KNOWN.find_spans(text, lowered):
+        key = text[start:end]
         yield key
         user, colon, password = key.partition(":")
         if colon:
             yield from (unquote(key), user, password, unquote(password))
-    for rule in (_IN_QUERY, _NAMED_VALUE):
-        for found in rule.find(text, lowered):
-            if rule.mask(found) != found[0]:
-                yield found["value"]
-                yield unquote(found["value"])
-
-
-def _mask_queried(found: re.Match[str]) -> str:
-    return found["before"] + MASK if is_secret_name(unquote(found["name"])) else found[0]
-
-
-def _mask_written(found: re.Match[str]) -> str:
-    if not is_secret_field(found["name"]):
-        return found[0]
-    quote_sign = found["open"] or found["quote"]
-    is_secret = found["value"] != quote_sign * 2 and holds_secret(found["value"], found["name"])
-    return f"{found['before']}{quote_sign}{MASK}{quote_sign}" if is_secret else found[0]
-
-
-def _mask_given(found: re.Match[str]) -> str:
-    name, value = found["name"], found["value"]
-    is_secret = (
-        (not name or is_secret_field(name)) and value.lower() not in _SETTING_WORDS and holds_secret(value, name)
-    )
-    return found["before"] + MASK if is_secret and not value.startswith("$") else found[0]
-
-
-def _mask_columns(text: str) -> str:
-    """Return a table whose first line names its columns without the cells below telling names."""
-    first = text[:_LONGEST_HEAD].partition("\n")[0]
-    separator = next((each for each in ("\t", "|", ";", ",") if each in first), None)
-    if separator is None or len(first) == len(text) or "." in first:
-        return text
-    names = [name.strip(' "') for name in first.split(separator)]
-    columns = [number for number, name in enumerate(names) if len(name) <= _LONGEST_NAME and is_secret_field(name)]
-    if not columns:
-        return text
-    lines = text.split("\n")
-    for number, line in enumerate(lines[1:], 1):
-        cells = line.split(separator)
-        if len(cells) == len(names) and set(line) - set("|-: "):
-            for place in columns:
-                cells[place] = MASK if holds_secret(cells[place], names[place]) else cells[place]
-            lines[number] = separator.join(cells)
-    return "\n".join(lines)
-
-
-def _mask_known(found: re.Match[str]) -> str:
-    return "".join(filter(None, found.groups())) + MASK
-
-
-_EXCHANGED = re.compile(r"(?<![\w.])(?P<before>code=)(?P<value>[^\s&;#\"'<>\\]+)")
-_EXCHANGE_SIGN = re.compile(r"(?<![\w.])(?:state|grant_type)=")
-
-
-def _mask_exchange(found: re.Match[str]) -> str:
-    word = found[0]
-    return _EXCHANGED.sub(_mask_behind, word) if "code=" in word and _EXCHANGE_SIGN.search(word) else word
-
-
-def _mask_all(found: re.Match[str]) -> str:  # noqa: ARG001 - whatever it is
-    return MASK
-
-
-def _mask_behind(found: re.Match[str]) -> str:
-    return found["before"] + MASK
-
-
-_NAMING = re.compile(
-    r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
-)
-_VALUED = re.compile(r"(?P<before>\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"']))(?P<value>[^\"'<>]+)(?=(?P=open))")
-
-
-def _mask_tag(found: re.Match[str]) -> str:
-    tag = found[0]
-    names = (each["name"] for each in _NAMING.finditer(tag))
-    return _VALUED.sub(_mask_behind, tag) if any(is_secret_field(name) for name in names) else tag
-
-
-def _mask_assigned(found: re.Match[str]) -> str:
-    value = found["value"]
-    is_prose = value.isalpha() and "=" not in found["sign"] and not {'"', "'"} & set(found["sign"])
-    is_secret = not (is_prose or value.lower() in _SETTING_WORDS or value.startswith(("$", "*")))
-    return found["before"] + MASK if is_secret else found[0]
+    for start, end in _find_named(text, lowered):
+        yield text[start:end]
+        yield unquote(text[start:end])
 
 
 class _Rule(NamedTuple):
     """A way in which texts show secrets.
 
     Args:
-        pattern: Finds a secret with what is before it.
-        mask: Returns what is left of a match.
+        pattern: Finds a secret: its group ``value``, else what is behind its other groups.
         signs: A match begins with one of these, in lower case; to look for them takes a twentieth of the time.
         need: A part of each text that can match, in lower case; empty for any text.
     """
 
-    pattern: re.Pattern[str]
-    mask: Callable[[re.Match[str]], str]
+    pattern: _Pattern
     signs: Sequence[str] = ()
     need: str = ""
 
-    def strike(self, text: str, lowered: str) -> str:
-        """Return a text without the secrets of this kind: the same object where there are none."""
-        pieces: list[str] = []
-        written = 0
-        for found in self.find(text, lowered):
-            masked = self.mask(found)
-            if masked != found[0]:
-                pieces += text[written : found.start()], masked
-                written = found.end()
-        return "".join([*pieces, text[written:]]) if pieces else text
+    def find_spans(self, text: str, lowered: str) -> Iterator[tuple[int, int]]:
+        """Yield where the secrets stand in a text."""
+        has_value = "value" in self.pattern.compiled.groupindex
+        for found in self._find(text, lowered):
+            before = found.end(found.lastindex) if found.lastindex else found.start()
+            yield found.span("value") if has_value else (before, found.end())
 
-    def find(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
+    def _find(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
         """Yield the matches in a text; no single search takes long, whatever its length."""
         if self.need not in lowered:
             return
@@ -624,7 +579,7 @@ class _Rule(NamedTuple):
             return
         end = 0
         for place in _find_places(lowered, self.signs):
-            found = self.pattern.match(text, place) if place >= end else None
+            found = self.pattern.compiled.match(text, place) if place >= end else None
             if found is not None:
                 end = found.end()
                 yield found
@@ -634,7 +589,7 @@ class _Rule(NamedTuple):
         start = 0
         while start < len(text):
             end = start + _PIECE
-            found = self.pattern.search(text, start, end + _PIECE)
+            found = self.pattern.compiled.search(text, start, end + _PIECE)
             if found is None or found.start() >= end:
                 start = end
             else:
@@ -653,139 +608,255 @@ def _find_places(lowered: str, signs: Iterable[str]) -> list[int]:
     return sorted(places)
 
 
-def _name_rule(pattern: str, *signs: str, need: str = "") -> _Rule:
-    """Return the rule of a way in which a text gives a value to a name."""
-    return _Rule(re.compile(pattern, re.MULTILINE), _mask_given, signs, need)
+# Names in texts. Each telling name has one of the signs; what joins it to its value tells the syntax of the text.
+_NAME_SIGNS = (
+    *("auth", "key", "token", "secret", "cookie", "sess", "pass", "pw", "cred", "sig", "bearer", "csrf", "xsrf"),
+    *("hmac", "mnemonic", "assertion", "phrase", "word", "conn", "saml", "verifier", "id_", "code", "answer", "pin"),
+    *("jw", "otp", "mfa", "cvv", "cvc", "psk", "dsn", "pem", "pat", "kek", "dek", "puk", "netrc", "sk_", "sid"),
+    *("refresh", "priv", "licen", "ticket", "grant", "nonce", "salt", "seed", "entropy", "activation", "unlock"),
+    *("vault", "webhook", "invite"),
+)
+_QUOTE = r"(?:\\{0,15}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
+_IN_VALUE = r"(?:(?!%2[26]|&quot;)[^\s\"'`&,;<>(){}\[\]\\])"
+_IDENTIFIER = _Pattern(r"[\w$]+(?:[.-]+[\w$]+)*")
+_LABEL = _Pattern(
+    r"(?:(?:api|access|account|auth|private|secret|shared|license|client|subscription|encryption)[ _-]key"
+    r"|(?:verification|security|recovery|backup|one[_-]?time)[ _-]codes?)\Z",
+    re.IGNORECASE,
+)
+_ASSIGNED = _Pattern(
+    rf"(?P<closed>{_QUOTE}?)\]?\*{{0,2}}\s{{0,4}}(?P<sign>=>|->|:=|={{1,3}}|[:|]|%3[ad])\*{{0,2}}\s{{0,4}}"
+    rf"(?:[|>][+-]?\n\s{{1,40}})?b?(?P<open>{_QUOTE}?)(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s(?=\S))?",
+    re.IGNORECASE,
+)
+_BARE = _Pattern(rf"{_IN_VALUE}{{4,}}(?!{_IN_VALUE}|\()")
+_NUMBER = _Pattern(r"[-+]?\d[\d.eE+-]*")
+_IN_QUERY = _Pattern(r"=([^\s&;#\"'<>\\]+)")
+_OF_HEADER = _Pattern(r":\s{0,2}(?>(?:[A-Za-z][\w-]{0,40} (?=\S))?)([^\r\n=]{0,4000}=[^\r\n]+|\S*\d\S*)")
+_BRACKETS = _Pattern(r"(?:[A-Z]\w{0,60})?[\[({]")
+_BRACKET = _Pattern(r"[\[({]|[\])}]")
+_FILLED = _Pattern(r"[\"'`:=\d]")
+_INDENTED = r"[ \t]*((?:\n {{{0},}}(?:- *)?(?:[\w.-]+: *)?\S*)+)"
+_OTHER_LINKS = tuple(
+    _Pattern(pattern)
+    for pattern in (
+        # a header as a pair, a part of a form, a pair of elements, an error of Pydantic, a section of settings
+        r"(?P<open>[\"']),\s?b?(?P=open)([^\"'\n]+)(?=(?P=open)\s?[)\]])",
+        r"\"[^\r\n]{0,200}(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n([^\r\n]+)",
+        r"</\w{1,20}>\s{0,9}<\w{1,20}>([^<>]+)(?=</)",
+        r"\n  [^\n]{0,1000}?input_value=([^\n]{1,4000}?)(?=, input_type=)",
+        r"\]\n((?:[\w.-]{1,60} ?= ?\S[^\n]{0,1000}\n?)+)",
+    )
+)
+_OPTION_VALUE = _Pattern(
+    r"(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type)[ \t]{1,4}[\"']?(?![A-Za-z]+(?!\S))([^\s\"'-][^\s\"']{3,})"
+)
+_LONGEST_BELOW = 10_000
+_COLUMN = _Pattern(r"[\w -]{0,40}")
 
 
-# A field of JSON, or of Python's, inside of a text that is neither as a whole.
-_WRITTEN = _Rule(
-    re.compile(
-        r"""(?P<before>(?P<quote>\\{0,15}["'])(?P<name>[^\W"'\\][\w .-]{0,60})(?P=quote)\s{0,4}:\s{0,4}b?)"""
-        r"""(?P<value>(?P<open>\\{0,15}["'])(?:(?!(?P=open)).)*(?P=open)|[-+.\d][\d.eE+-]*)""",
-        re.DOTALL,
-    ),
-    _mask_written,
+def _find_named(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield where the values stand that a text gives to telling names, in any syntax."""
+    end = 0
+    for place in _find_places(lowered, _NAME_SIGNS):
+        if place < end:
+            continue
+        start, floor = place, max(end, place - _LONGEST_NAME)
+        while start > floor and (text[start - 1].isalnum() or text[start - 1] in "_-."):
+            start -= 1
+        found = _IDENTIFIER.compiled.search(text, start, place + _LONGEST_NAME)
+        assert found is not None
+        start, end = found.span()
+        span = _find_value(text, start, end)
+        if span is not None:
+            yield span
+            end = span[1]
+
+
+def _find_value(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return where the value of a name stands, if the name and the value tell of a secret."""
+    name, before = text[start:end], text[max(0, start - 1) : start]
+    if before not in ("-", "<", ":") and text[end : end + 8].lstrip(" \t")[:1].isalnum():
+        return None
+    is_telling = is_secret_field(name) or _LABEL.compiled.search(text, max(0, start - 24), end) is not None
+    if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end)):
+        is_secret = is_secret_name(unquote(name)) or is_secret_value(unquote(name), unquote(found[1]))
+        return found.span(1) if is_secret and _is_worth_masking(found[1]) else None
+    if is_telling:
+        for span in (_find_below(text, start, end, before), _find_linked(text, start, end)):
+            if span is not None:
+                return span if _is_worth_masking(text[slice(*span)], name) else None
+    found = _ASSIGNED.compiled.match(text, end)
+    if found is None or not (is_telling or _is_ambiguous(name)):
+        return None
+    span = _find_assigned(text, found)
+    if span is None or (not is_telling and not _is_random(text[slice(*span)])):
+        return None
+    return span if _is_worth_masking(text[slice(*span)], name) else None
+
+
+def _is_worth_masking(value: str, name: str = "") -> bool:
+    plain = value.strip(" *").lower()
+    return holds_secret(plain, name) and not (plain in _SETTING_WORDS or plain.startswith("$") or is_replaced(value))
+
+
+def _find_assigned(text: str, found: re.Match[str]) -> tuple[int, int] | None:
+    """Return where the value stands behind a sign."""
+    start, mark = found.end(), found["open"]
+    if mark:
+        end = text.find(mark, start, start + _LONGEST_BELOW)
+        while end > 0 and text[end - 1] == "\\":  # a quote in the value
+            end = text.find(mark, end + 1, start + _LONGEST_BELOW)
+        if end >= 0:
+            return start, end
+    if found["closed"] and (number := _NUMBER.compiled.match(text, start)):
+        return number.span()
+    bare = _BARE.compiled.match(text, start)
+    if bare is None or text.startswith(f" {MASK}", bare.end()):  # a scheme, in front of what is masked
+        return None
+    if bare[0].isalpha() and "=" not in found["sign"] and not (mark or found["closed"]):
+        return None
+    return bare.span()
+
+
+def _find_below(text: str, start: int, end: int, before: str) -> tuple[int, int] | None:
+    """Return all that a text has below a name: in brackets, in an element or indented."""
+    name, most = text[start:end], end + _LONGEST_BELOW
+    if before == "<" or (before == ":" and "<" in text[max(0, start - 40) : start]):
+        opened = text.find(">", end, end + 300)
+        closed = text.find(f"{name}>", opened, most) if opened > 0 and text[opened - 1] != "/" else -1
+        return None if closed < 0 else (opened + 1, text.rfind("<", opened, closed))
+    line = text.rfind("\n", 0, start) + 1
+    indent = len(text[line:start]) if text[line:start].isspace() or line == start else -1
+    if indent >= 0 and text.startswith(":", end):
+        found = re.compile(_INDENTED.format(indent + 1)).match(text, end + 1, most)
+        if found is not None and found[1].strip():
+            return found.span(1)
+    joined = _ASSIGNED.compiled.match(text, end)
+    if joined is None or joined["open"]:
+        return None
+    found = _BRACKETS.compiled.match(text, joined.end())
+    if found is None:
+        return None
+    depth, inside = 1, found.end()
+    for bracket in _BRACKET.compiled.finditer(text, inside, most):
+        depth += 1 if bracket[0] in "[({" else -1
+        if depth == 0:
+            is_filled = _FILLED.compiled.search(text, inside, bracket.start()) is not None
+            return (joined.end(), bracket.end()) if is_filled else None
+    return joined.end(), min(most, len(text))
+
+
+def _find_linked(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the value that a syntax of its own links to a name."""
+    if text[start:end].lower() in ("cookie", "set-cookie", "authorization", "proxy-authorization"):
+        found = _OF_HEADER.compiled.match(text, end)
+        if found is not None:
+            return found.span(1)
+    if text[max(0, start - 2) : start].strip(" \"'[,(\n") in ("-", "--"):
+        found = _OPTION_VALUE.compiled.match(text, end)
+        if found is not None:
+            return found.span(1)
+    for link in _OTHER_LINKS:
+        found = link.compiled.match(text, end)
+        if found is not None:
+            return found.span(found.lastindex or 0)
+    return None
+
+
+_NAMING = _Pattern(
+    r"\s(?:name|id|key|type|property)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<name>[\w.:\[\] -]{1,60})(?P=open)"
 )
-_KNOWN = _Rule(_KNOWN_KEYS, _mask_known, _KEY_SIGNS)
-_IN_QUERY = _Rule(
-    re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)"), _mask_queried, ("?", "&", ";")
-)
-_TELLING_SIGNS = (
-    *("secret", "credential", "token", "api", "access", "auth", "private", "shared", "license", "client", "recovery"),
-    *("backup", "security", "verification"),
-)
-_NAMED_VALUE = _Rule(
-    _ASSIGNED,
-    _mask_assigned,
-    (
-        *(*_TELLING_SIGNS, "passw", "passphrase", "signature", "x-auth", "x-session", "account", "subscription", "one"),
-        *("otp", "totp", "cvv", "cvc", "pin"),
-    ),
-)
-_RULES = (
-    _KNOWN,
+_VALUED = _Pattern(r"\s(?:value|content)\s{0,2}=\s{0,2}(?P<open>[\"'])(?P<value>[^\"'<>]+)(?=(?P=open))")
+_TAG = _Rule(_Pattern(r"<[A-Za-z][^<>]{0,2000}>"), ("<",))
+
+
+def _find_in_tags(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield the values of tags in which one attribute names a secret and another gives its value."""
+    for start, end in _TAG.find_spans(text, lowered):
+        if any(is_secret_field(found["name"]) for found in _NAMING.compiled.finditer(text, start, end)):
+            for found in _VALUED.compiled.finditer(text, start, end):
+                yield found.span("value")
+
+
+def _find_cells(text: str, lowered: str) -> Iterator[tuple[int, int]]:  # noqa: ARG001 - as all finders
+    """Yield the cells of tables below telling names of columns."""
+    names: list[str] = []
+    place, separator, lines = 0, "", text.split("\n")
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        cells = line.split(separator) if names else []
+        if not names or len(cells) != len(names):
+            separator = next((each for each in "\t|;," if 0 < line.count(each) == following.count(each)), "")
+            names = _list_columns(line, separator) if separator else []
+        elif set(line) - set("|-: "):
+            start = place
+            for name, cell in zip(names, cells, strict=True):
+                if name and holds_secret(cell.strip(), name):
+                    yield start + len(cell) - len(cell.lstrip()), start + len(cell.rstrip())
+                start += len(cell) + 1
+        place += len(line) + 1
+
+
+def _list_columns(head: str, separator: str) -> list[str]:
+    """Return the names of the columns of a table, those that tell of no secret empty; nothing if none tells of one."""
+    if len(head) > _LONGEST_HEAD or ", " in head:
+        return []
+    names = [name.strip(" \"'") for name in head.split(separator)]
+    telling = [name if is_secret_field(name) else "" for name in names]
+    return telling if any(telling) and all(_COLUMN.compiled.fullmatch(name) for name in names) else []
+
+
+_KNOWN = _Rule(_KNOWN_KEYS, _KEY_SIGNS)
+_FINDERS: Sequence[Callable[[str, str], Iterable[tuple[int, int]]]] = (
+    _KNOWN.find_spans,
     # the token of a bot
-    _Rule(re.compile(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), _mask_all, need="."),
-    # an object that was written by `repr`, an attribute of XML
-    _name_rule(
-        r"(?P<before>\b(?P<name>[A-Za-z_][\w.-]{0,60})=(?P<open>[\"']))(?P<value>[^\"'\n]+)(?=(?P=open))", need="="
-    ),
-    # an element of XML, and a pair of elements
-    _name_rule(
-        r"(?P<before><(?P<name>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,300})?>(?:<!\[CDATA\[)?)"
-        r"(?P<value>[^<>]+?)(?=(?:\]\]>)?</)",
-        "<",
-        need="</",
-    ),
-    _name_rule(
-        r"(?P<before><\w{1,20}>(?P<name>[^<>\n]{1,60})</\w{1,20}>\s{0,9}<\w{1,20}>)(?P<value>[^<>]+)(?=</)",
-        "<",
-        need="</",
-    ),
-    # a header as a pair, the cookies of a request or a response, and a header of several fields
-    _name_rule(
-        r"(?P<before>[(\[]\s?b?[\"'](?P<name>[\w-]{1,60})[\"'],\s?b?(?P<open>[\"']))"
-        r"(?P<value>[^\"'\n]+)(?=(?P=open)\s?[)\]])",
-        *("(", "["),
-        need=",",
-    ),
-    _name_rule(
-        r"(?i)(?P<before>\b(?P<name>(?:set-)?cookie)\\?[\"']?:\s{0,2}b?\\?[\"']?)"
-        r"(?P<value>[\w!#$%*+.^`|~-]{1,100}=[^\r\n\"'\\]+)",
-        *("cookie", "set-cookie"),
-        need="=",
-    ),
-    _name_rule(
-        r"(?i)(?P<before>\b(?P<name>(?:proxy-)?authorization)\\?[\"']?:\s{0,2}b?\\?[\"']?[\w-]{1,40}\s)"
-        r"(?P<value>[\w-]{1,40}=[^\r\n,]{1,400}, [^\r\n]+)",
-        *("authorization", "proxy-authorization"),
-        need=", ",
-    ),
-    # a part of a form, and a line of pgpass
-    _name_rule(
-        r"(?P<before>form-data;[ ]{0,3}name=\"(?P<name>[^\"\r\n]{1,60})\"[^\r\n]{0,200}"
-        r"(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n)(?P<value>[^\r\n]+)",
-        "form-data;",
-    ),
-    _name_rule(
-        r"^(?P<before>(?P<name>)[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:)(?P<value>[^\s:]+)$",
+    _Rule(_Pattern(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), need=".").find_spans,
+    _find_cells,
+    _find_in_tags,
+    _find_named,
+    # a line of pgpass, the login of curl, and a password in SQL
+    _Rule(
+        _Pattern(
+            r"^[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:(?P<value>[^\s:]+)$", re.MULTILINE
+        ),
         need=":",
-    ),
-    # options of a command
-    _name_rule(
-        r"(?P<before>(?<!\S)--?(?P<name>[A-Za-z][\w-]{1,60}(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type))"
-        r"[ \t]{1,4}[\"']?)(?![A-Za-z]+(?!\S))(?P<value>[^\s\"'-][^\s\"']{3,})",
-        "-",
-    ),
-    _name_rule(
-        r"(?P<before>(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?(?P<name>)[^\s:\"'@/]{1,100}:)"
-        r"(?!\d+(?!\S))(?P<value>[^\s\"']{4,})",
-        *("-u", "--user", "--proxy-user"),
-    ),
-    # SQL, what netrc holds, and an error of Pydantic
-    _name_rule(
-        r"(?i)(?P<before>\b(?P<name>)(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"']))"
-        r"(?P<value>[^\"'\n]+)(?=(?P=open))",
-        *("password", "identified"),
-    ),
-    _name_rule(
-        r"(?P<before>\blogin\s+\S{1,200}\s+(?P<name>password)\s+)(?![A-Za-z]+(?!\S))(?P<value>\S+)",
-        "login",
-    ),
-    _name_rule(
-        r"^(?P<before>(?P<name>\w[\w.]{0,200})\n  [^\n]{0,1000}?input_value=)"
-        r"(?P<value>[^\n]{1,4000}?)(?=, input_type=)",
-        need="input_value=",
-    ),
-    # a tag in which one attribute names a field and another gives its value
-    _Rule(re.compile(r"<[A-Za-z][^<>]{0,2000}>"), _mask_tag, ("<",)),
-    _IN_QUERY,
-    # a word that may have the code which an authorization server gives
-    _Rule(re.compile(r"[^\s\"'<>]+"), _mask_exchange, need="code="),
-    _NAMED_VALUE,
+    ).find_spans,
+    _Rule(
+        _Pattern(
+            r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?[^\s:\"'@/]{1,100}:(?!\d+(?!\S))(?P<value>[^\s\"']{4,})"
+        ),
+        ("-u", "--user", "--proxy-user"),
+    ).find_spans,
+    _Rule(
+        _Pattern(
+            r"\b(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"'])(?P<value>[^\"'\n]+)(?=(?P=open))",
+            re.IGNORECASE,
+        ),
+        ("password", "identified"),
+    ).find_spans,
     # the option of a password, which other programs have for something else: with a word of mixed letters and digits
     _Rule(
-        re.compile(
-            r"(?P<before>(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z])))"
+        _Pattern(
+            r"(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z]))"
             r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
         ),
-        _mask_behind,
         ("-p",),
-    ),
+    ).find_spans,
     # a random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name
     _Rule(
-        re.compile(
-            r"(?P<before>(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
+        _Pattern(
+            r"(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
             r"|(?:api|access|auth|private|shared|license|client)[ _-]key"
             r"|(?:recovery|backup|security|verification)[ _-]code)(?![a-z])"
-            r"(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3})"
+            r"(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3}"
             r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()",
             re.IGNORECASE,
         ),
-        _mask_behind,
-        (*_TELLING_SIGNS, "pass", "pwd", "identified by"),
-    ),
+        (
+            *("secret", "credential", "token", "api", "access", "auth", "private", "shared", "license", "client"),
+            *("recovery", "backup", "security", "verification", "pass", "pwd", "identified by"),
+        ),
+    ).find_spans,
 )
 
 
@@ -812,7 +883,7 @@ def _compile_secrets(secrets: frozenset[str]) -> _Rule:
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
-    return _Rule(re.compile("|".join([*exact, *words]), re.IGNORECASE), _mask_all)
+    return _Rule(_Pattern("|".join([*exact, *words]), re.IGNORECASE))
 
 
 def _list_forms(secret: str) -> Iterator[str]:
@@ -917,6 +988,13 @@ class Scrubber:
             case _:
                 return plain
 
+    def clean_whole(self, plain: object) -> Any:
+        """Return JSON values as a call does, and the secret arguments of their calls struck out of all of them."""
+        learning = copy(self)
+        learning._is_learning = True
+        clean = learning(plain)
+        return clean if learning.secrets == self.secrets else learning(clean)
+
     def events(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the events of a stream without the secrets, those that are spread over several deltas too.
 
@@ -952,7 +1030,7 @@ class Scrubber:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
             case {"name": str(), "description": str(), "parameters": dict()}:
-                return {**fields, "parameters": mask_schema(fields["parameters"])}
+                return {**fields, "parameters": without_secret_values(fields["parameters"])}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -978,7 +1056,7 @@ class Scrubber:
             return masked
         if not text or mask_json(text, lambda _: None) is not None:
             return text
-        is_secret = any(schema.takes_secrets for schema in schemas) or _names_secrets(text)
+        is_secret = any(schema.takes_secrets for schema in schemas) or may_name_secrets(text)
         return MASK if is_secret else self.clean_text(text)
 
     def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
@@ -995,7 +1073,7 @@ class Scrubber:
         if is_replaced(secret):
             return secret
         if self._is_learning:
-            self.secrets |= set(_list_texts(secret, is_marked=is_marked))
+            self.secrets |= set(list_secret_texts(secret, is_marked=is_marked))
         return MASK if self._replace is None else self._replace(secret)
 
     def _replace_named(self, secret: Any) -> Any:
@@ -1010,47 +1088,47 @@ class Scrubber:
         return clean_text(without_secrets(text, self.secrets, shortest=1) if self.secrets else text)
 
 
-def _names_secrets(text: str) -> bool:
-    """Return whether a text that is meant to be JSON has a telling name: of a field, as a text, or of headers."""
-    if "\\u" in text or any(is_secret_field(found[1]) for found in _MEANT_FIELD.finditer(text)):
-        return True
-    return _CARRIED.search(text) is not None or any(is_secret_name(found[1]) for found in _MEANT_NAME.finditer(text))
-
-
 def is_replaced(value: object) -> bool:
     """Return whether a value is a mask or a digest already."""
-    return isinstance(value, str) and (value == MASK or _DIGEST.fullmatch(value) is not None)
+    return isinstance(value, str) and (value == MASK or _DIGEST.compiled.fullmatch(value) is not None)
 
 
 def _mask_value(value: Any) -> Any:
     return value if is_replaced(value) else MASK
 
 
-def mask_schema(schema: Any, *, is_secret: bool = False) -> Any:
-    """Return a JSON Schema without the defaults and examples of secrets.
+def without_secret_values(schema: Any, *, is_secret: bool = False) -> Any:
+    """Return a JSON Schema without the defaults and examples that have secrets.
 
     Args:
         schema: A schema, or a list or an object of some.
         is_secret: True where the name of the field says that its value is a secret.
     """
     if isinstance(schema, list):
-        return [mask_schema(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
+        return [without_secret_values(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     node = cast("Mapping[str, Any]", schema)
-    is_secret = is_secret or node.get("writeOnly") is True or node.get("format") == "password"
-    masked: dict[str, Any] = {}
+    is_secret = is_secret or any(is_secret_mark(keyword, value) for keyword, value in node.items())
+    is_secret = is_secret and "enum" not in node and "const" not in node
+    clean: dict[str, Any] = {}
     for keyword, value in node.items():
         if keyword in _SHOWN_VALUES:
-            masked[keyword] = (
-                mask_leaves(value) if is_secret and holds_secret(value) else replace_fields(value, _mask_value)
-            )
+            is_setting = isinstance(value, str) and value.lower() in _SETTING_WORDS
+            if (
+                not (is_secret and holds_secret(value) and not is_setting)
+                and replace_fields(value, _mask_value) == value
+            ):
+                clean[keyword] = value
         elif keyword == "properties" and isinstance(value, dict):
             members = cast("Mapping[str, Any]", value)
-            masked[keyword] = {name: mask_schema(one, is_secret=is_secret_field(name)) for name, one in members.items()}
+            clean[keyword] = {
+                name: without_secret_values(one, is_secret=is_secret or is_secret_field(name))
+                for name, one in members.items()
+            }
         else:
-            masked[keyword] = mask_schema(value, is_secret=is_secret and keyword in _SAME_VALUE)
-    return masked
+            clean[keyword] = without_secret_values(value, is_secret=is_secret)
+    return clean
 
 
 def mask_leaves(value: Any) -> Any:
@@ -1058,7 +1136,9 @@ def mask_leaves(value: Any) -> Any:
     match value:
         case dict():
             fields = cast("Mapping[str, Any]", value)
-            return {MASK if _OPAQUE.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()}
+            return {
+                MASK if _RANDOM.compiled.fullmatch(name) else name: mask_leaves(item) for name, item in fields.items()
+            }
         case list():
             return [mask_leaves(item) for item in cast("Sequence[Any]", value)]
         case int() | float() if not isinstance(value, bool):
@@ -1067,7 +1147,7 @@ def mask_leaves(value: Any) -> Any:
             return MASK if isinstance(value, str) else value
 
 
-def _list_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
+def list_secret_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
     """Yield the texts of a secret value that are struck out wherever they are.
 
     Short ones would be found in everything, and words are struck out only if a schema says that they are secret.
@@ -1075,10 +1155,10 @@ def _list_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
     match secret:
         case dict():
             for item in cast("Mapping[str, Any]", secret).values():
-                yield from _list_texts(item, is_marked=is_marked)
+                yield from list_secret_texts(item, is_marked=is_marked)
         case list():
             for item in cast("Sequence[Any]", secret):
-                yield from _list_texts(item, is_marked=is_marked)
+                yield from list_secret_texts(item, is_marked=is_marked)
         case str() | int() | float():
             text = str(secret)
             is_word = text.isalpha() and not is_marked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,12 +31,12 @@ class SqlDatabase:
     """A database with tables of one kind, which are made at the first step.
 
     Args:
-        database: Its URL as SQLAlchemy has it, or an engine of the application's.
-        subject: The word for what is stored, in errors.
-        versions: The table with the version of the tables; all those of its metadata are made.
+        database: Its URL for SQLAlchemy, or an engine of the application's.
+        subject: The word for the stored things, in errors.
+        versions: The table with the version of the tables; all tables of its metadata are made.
         version: The version that this library reads.
         failure: Makes the error of a step from the address, without a password, and the reason.
-        busy_seconds: How long a step waits for another one's lock.
+        busy_seconds: Seconds that a step waits for the lock of another one.
     """
 
     def __init__(
@@ -51,9 +51,7 @@ class SqlDatabase:
     ) -> None:
         check_setting(f"the database of {subject}", database, str, sa.Engine)
         self._is_own = isinstance(database, str)
-        self.engine: sa.Engine = (
-            _open_engine(database, subject, busy_seconds) if isinstance(database, str) else database
-        )
+        self.engine: sa.Engine = open_engine(database, subject, busy_seconds) if isinstance(database, str) else database
         self._versions = versions
         self._version = version
         self._failure = failure
@@ -69,13 +67,9 @@ class SqlDatabase:
     async def ask(
         self, work: Callable[[sa.Connection], _Returned], *, timeout: float | None = None, repeats: bool = False
     ) -> _Returned:
-        """Do a step in a transaction, in a worker thread.
+        """Do a step in a transaction, in a worker thread, within a time in seconds.
 
-        Args:
-            work: The step.
-            timeout: Its longest time, in seconds; None waits for its end.
-            repeats: True to do it again where another process was in the way, or a connection was lost: it may be
-                done twice.
+        With `repeats` it is done again if another process was in the way, or a connection was lost: perhaps twice.
         """
         try:
             with anyio.fail_after(timeout):
@@ -110,7 +104,7 @@ class SqlDatabase:
         raise AssertionError("the last try returns or raises")
 
     def _make_tables(self, connection: sa.Connection) -> None:
-        """Make the tables where they are not there, and check their version."""
+        """Make missing tables, and check their version."""
         self._versions.metadata.create_all(connection)
         version = connection.scalar(sa.select(self._versions.c.version))
         if version is None:
@@ -153,37 +147,42 @@ def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
             return sa.literal(time.time())
 
 
-def _open_engine(text: str, subject: str, busy_seconds: float) -> sa.Engine:
-    """Return an engine for the URL of a database."""
+def open_engine(
+    text: str,
+    subject: str,
+    busy_seconds: float,
+    *,
+    kinds: Collection[str] = (),
+    makes_folder: bool = False,
+    **arguments: Any,
+) -> sa.Engine:
+    """Return an engine for the URL of a database, which may be one of some kinds; arguments are those of a server."""
+    examples = f"'sqlite:///{subject.rsplit(maxsplit=1)[-1]}.db' or 'postgresql://user:password@host/database'"
     try:
         url = sa.make_url(text)
     except ArgumentError:
-        raise ConfigurationError(
-            f"the database of {subject} can't be read: give a URL such as 'sqlite:///{subject}.db' or "
-            "'postgresql://user:password@host/database'"
-        ) from None
+        raise ConfigurationError(f"the database of {subject} can't be read: give a URL such as {examples}") from None
     if url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg")
+    if kinds and url.get_backend_name() not in kinds:
+        known = " or ".join(kinds)
+        raise ConfigurationError(f"{subject} are stored in {known}, not in {url.get_backend_name()}: give {examples}")
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigurationError(
-            f"{subject} in SQLite need a file, as in 'sqlite:///{subject}.db': in memory each connection has its own"
+            f"{subject} in SQLite need a file, as in {examples}: in memory each connection has its own"
         )
     try:
-        return make_engine(url, busy_seconds)
+        if makes_folder and url.get_backend_name() == "sqlite":
+            Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        return _make_engine(url, busy_seconds, arguments)
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigurationError(f"the driver of the database of {subject} is not installed: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"the file of {subject} can't be made: {error}") from error
 
 
-def make_engine(url: sa.URL, busy_seconds: float, **arguments: Any) -> sa.Engine:
-    """Return an engine, which connects at its first use; raise `OSError` where a file of SQLite's can't be made.
-
-    Args:
-        url: The database; a file where it is SQLite's.
-        busy_seconds: Seconds that a step waits for a connection, and for another one's lock.
-        arguments: Those of the connections to a server.
-    """
+def _make_engine(url: sa.URL, busy_seconds: float, arguments: dict[str, Any]) -> sa.Engine:
+    """Return an engine, which connects at its first use; a step waits so long for a connection, and for a lock."""
     if url.get_backend_name() != "sqlite":
         if url.drivername == "postgresql+psycopg":
             arguments["connect_timeout"] = _CONNECT_SECONDS

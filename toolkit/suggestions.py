@@ -59,11 +59,9 @@ def bound_similarity(name: str, other: str) -> float:
 @lru_cache(maxsize=4096)
 def _place_letters(text: str) -> tuple[int, int]:
     """Return the letters of a text as a set of bits, one for each time that one occurs, and how many share a bit."""
-    counts: dict[str, int] = {}
     places = 0
-    for letter in text:
-        counts[letter] = count = counts.get(letter, 0) + 1
-        places |= 1 << (31 * ord(letter) + 97 * count) % _PLACES
+    for letter in set(text):
+        places |= ((1 << text.count(letter)) - 1) << (37 * ord(letter) % _PLACES)
     return places, len(text) - places.bit_count()
 
 

@@ -29,11 +29,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolkit.builtin import coding_tools
 from toolkit.calls.registration import Effect, EnvVar, ToolRetryConfig
 from toolkit.chat import Trust, VendorTool
 from toolkit.checked_yaml import check_sections, expand_variables, read_yaml_file
 from toolkit.errors import ConfigurationError, DuplicateToolError
 from toolkit.schema.nodes import is_object
+from toolkit.sources.plugin import plugin_tools
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ToolConfig", "load_tools"]
@@ -152,9 +154,6 @@ def load_tools(
 
 @asynccontextmanager
 async def _open_tools(config: ToolConfig, folder: Path) -> AsyncGenerator[ToolRegistry]:
-    from toolkit.builtin import coding_tools  # noqa: PLC0415 - each only where the file asks for it
-    from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415
-
     registry = ToolRegistry[object]()
     if config.preset != "none":
         registry |= ToolRegistry(coding_tools(folder / config.work_dir, config.preset))

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from toolkit.errors import ConfigurationError, UnknownToolNameError
 from toolkit.settings import check_setting
@@ -185,10 +186,12 @@ def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[st
 
     The most similar ones come first, then those that share a word with it.
     """
-    found = [*find_similar(name, available, most=n)]
-    words = _split_words(name[:_LONGEST_NAME_REPAIRED])
-    found += [other for other in available if not words.isdisjoint(_split_words_once(other))] if words else []
-    return tuple(dict.fromkeys(found))[:n]
+    found = find_similar(name, available, most=n)
+    words = _split_words(name[:_LONGEST_NAME_REPAIRED]) if len(found) < n else ()
+    if not words:
+        return found
+    sharing = (other for other in available if other not in found and not words.isdisjoint(_split_words_once(other)))
+    return (*found, *islice(sharing, n - len(found)))
 
 
 def _split_words(name: str) -> frozenset[str]:

@@ -45,7 +45,6 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
     Usage,
-    UserMessage,
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.provider import Delta
@@ -68,7 +67,7 @@ from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Histogram, Meter, MeterProvider
+    from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
     from opentelemetry.util.types import Attributes, AttributeValue
 
@@ -77,34 +76,21 @@ if TYPE_CHECKING:
 __all__ = ["Tracing"]
 
 
-OPERATION = "gen_ai.operation.name"
-PROVIDER = "gen_ai.provider.name"
-AGENT_NAME = "gen_ai.agent.name"
-CONVERSATION_ID = "gen_ai.conversation.id"
-SESSION_ID = "session.id"  # the same for Langfuse, Phoenix and others
-USER_ID = "user.id"
-METADATA = "toolkit.metadata."
-ERROR_TYPE = "error.type"
-REQUEST_MODEL = "gen_ai.request.model"
-RESPONSE_MODEL = "gen_ai.response.model"
-TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
-SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
-INPUT_MESSAGES = "gen_ai.input.messages"
-OUTPUT_MESSAGES = "gen_ai.output.messages"
-INPUT_TEXT, OUTPUT_TEXT = "input.value", "output.value"  # of a run, which Phoenix and Langfuse show for its session
-TOOL_DEFINITIONS = "gen_ai.tool.definitions"
-TOOL_NAME = "gen_ai.tool.name"
-TOOL_CALL_ID = "gen_ai.tool.call.id"
-TOOL_TYPE = "gen_ai.tool.type"
-TOOL_DESCRIPTION = "gen_ai.tool.description"
-TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
-TOOL_RESULT = "gen_ai.tool.call.result"
-RUN_ID = "toolkit.run.id"
-LOOP_ID = "toolkit.loop.id"
-REQUEST_ATTEMPT = "toolkit.request.attempt"
-ENDING = "toolkit.ending"
+_OPERATION = "gen_ai.operation.name"
+_PROVIDER = "gen_ai.provider.name"
+_AGENT = "gen_ai.agent.name"
+_ERROR = "error.type"
+_REQUEST_MODEL = "gen_ai.request.model"
+_RESPONSE_MODEL = "gen_ai.response.model"
+_INPUT_MESSAGES = "gen_ai.input.messages"
+_OUTPUT_MESSAGES = "gen_ai.output.messages"
+_TOOL_NAME = "gen_ai.tool.name"
+_TOOL_CALL_ID = "gen_ai.tool.call.id"
+_TOOL_TYPE = "gen_ai.tool.type"
+_TOOL_RESULT = "gen_ai.tool.call.result"
+_ATTEMPT = "toolkit.request.attempt"
 
-PROVIDERS = {
+_PROVIDERS = {
     "anthropic": "anthropic",
     "azure": "azure.ai.openai",
     "deepseek": "deepseek",
@@ -119,7 +105,7 @@ PROVIDERS = {
 }
 """The well-known names of providers by ours; others are unchanged."""
 
-STOP_REASONS = {
+_STOP_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_call",
@@ -127,125 +113,86 @@ STOP_REASONS = {
     "content_filter": "content_filter",
     "refusal": "content_filter",
 }
+_OF_REQUESTS = {
+    "temperature": "gen_ai.request.temperature",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "seed": "gen_ai.request.seed",
+    "stop": "gen_ai.request.stop_sequences",
+    "reasoning_effort": "gen_ai.request.reasoning.level",
+}
+_OF_USAGE = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cost": "gen_ai.usage.cost",  # not in the conventions; Langfuse and others read it under this name
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_write.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+# The spans of requests have the names of the conventions, which some backends add up over a trace: these are ours.
+_OF_RUN_USAGE = {name: f"toolkit.usage.{name}" for name in ("input_tokens", "output_tokens", "cost")}
+_SCRUBBER = Scrubber()
+_SCOPE = "toolkit"
+_MOST_CHARACTERS = 1_000
+_LONG = 10_000
 
 
-def describe_chat(request: RequestInfo[object]) -> dict[str, AttributeValue]:
-    """Return the attributes of a request to a model."""
-    chat = request.chat
-    return _without_none(
-        {
-            "toolkit.turn": request.iteration,
-            "gen_ai.request.stream": True if request.is_streamed else None,
-            REQUEST_ATTEMPT: request.attempt if request.attempt > 1 else None,
-            "gen_ai.request.temperature": chat.temperature,
-            "gen_ai.request.max_tokens": chat.max_tokens,
-            "gen_ai.request.seed": chat.seed,
-            "gen_ai.request.stop_sequences": chat.stop or None,
-            "gen_ai.request.reasoning.level": chat.reasoning_effort,
-            "gen_ai.output.type": None if chat.response_format is None else "json",
-        }
-    )
+def _read_facts(source: object, names: Mapping[str, str]) -> dict[str, AttributeValue]:
+    """Return fields of an object as attributes of these names, without those that are not set."""
+    found = {attribute: getattr(source, name) for name, attribute in names.items()}
+    return {attribute: value for attribute, value in found.items() if value not in (None, ())}
 
 
-def describe_reply(response: ChatResponse) -> dict[str, AttributeValue]:
-    """Return the attributes of a reply and its cost."""
-    usage = response.usage
-    return _without_none(
-        {
-            RESPONSE_MODEL: response.model or None,
-            "gen_ai.response.id": response.request_id,
-            "gen_ai.response.finish_reasons": (STOP_REASONS.get(response.stop_reason, response.stop_reason),),
-            "gen_ai.usage.input_tokens": usage.input_tokens,
-            "gen_ai.usage.output_tokens": usage.output_tokens,
-            "gen_ai.usage.cost": usage.cost,  # not in the conventions; Langfuse and others read it under this name
-            "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
-            "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
-            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
-        }
-    )
+def _describe_request(request: RequestInfo[object]) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {"toolkit.turn": request.iteration}
+    if request.is_streamed:
+        attributes["gen_ai.request.stream"] = True
+    if request.attempt > 1:
+        attributes[_ATTEMPT] = request.attempt
+    if request.chat.response_format is not None:
+        attributes["gen_ai.output.type"] = "json"
+    return attributes | _read_facts(request.chat, _OF_REQUESTS)
 
 
-def describe_metadata(metadata: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Return the plain values of a run's metadata without secrets, its user and conversation apart."""
+def _describe_metadata(metadata: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Return the plain values of a run's metadata without secrets, except for its user and conversation."""
     other = {name: each for name, each in metadata.items() if name not in ("user", "conversation")}
     cleaned: Mapping[str, Any] = _SCRUBBER(other)
-    return {f"{METADATA}{name}": each for name, each in cleaned.items() if isinstance(each, (str, int, float, bool))}
+    plain = {name: each for name, each in cleaned.items() if isinstance(each, (str, int, float, bool))}
+    return {f"toolkit.metadata.{name}": each for name, each in plain.items()}
 
 
-def describe_run(usage: Usage) -> dict[str, AttributeValue]:
-    """Return the usage of a run, with that of the runs inside its tools.
-
-    The spans of requests have the names of the conventions, which some backends add up over a trace: these are ours.
-    """
-    return _without_none(
-        {
-            "toolkit.usage.input_tokens": usage.input_tokens,
-            "toolkit.usage.output_tokens": usage.output_tokens,
-            "toolkit.usage.cost": usage.cost,
-        }
-    )
-
-
-def _without_none(given: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
-_SCRUBBER = Scrubber()
-
-
-def describe_messages(messages: Sequence[Message], scrubber: Scrubber, finish_reason: str | None = None) -> str:
-    """Return messages as JSON; system messages are left out.
-
-    Args:
-        messages: The messages.
-        scrubber: Redacts their secrets.
-        finish_reason: The reason why the model stopped, for its own messages.
-    """
+def _describe_messages(messages: Sequence[Message], scrubber: Scrubber, finish_reason: str | None = None) -> str:
+    """Return messages as JSON without secrets; system messages are left out."""
     described = [_describe_message(message, scrubber) for message in messages if not isinstance(message, SystemMessage)]
     if finish_reason is not None:
         described = [{**message, "finish_reason": finish_reason} for message in described]
     return _write_json(scrubber(described))
 
 
-def describe_instructions(messages: Sequence[Message]) -> str | None:
-    """Return the system messages as JSON, or None where there are none."""
+def _describe_instructions(messages: Sequence[Message]) -> str:
+    """Return the system messages as JSON; empty if there are none."""
     parts = [{"type": "text", "content": message.content} for message in messages if isinstance(message, SystemMessage)]
-    return _write_json(_SCRUBBER(parts)) if parts else None
-
-
-def describe_tools(tools: Sequence[ToolDefinition]) -> str:
-    """Return the tools that a model was offered as JSON: their names alone, as the conventions advise."""
-    return _write_json(_SCRUBBER([{"type": "function", "name": tool.name} for tool in tools]))
+    return _write_json(_SCRUBBER(parts)) if parts else ""
 
 
 def _write_arguments(span: Span, text: str) -> None:
-    """Write the JSON of a call's arguments to a span, without secrets."""
-    # Under that name, whose fields are searched by their own names, too.
+    # Under this name, since the values of fields are searched by their names.
     cleaned = _SCRUBBER({"arguments": _read_json(text)})
-    span.set_attribute(TOOL_ARGUMENTS, _write_json(cleaned["arguments"]))
+    span.set_attribute("gen_ai.tool.call.arguments", _write_json(cleaned["arguments"]))
 
 
-def describe_text(text: str) -> str:
-    """Return a text without secrets."""
+def _clean_text(text: str) -> str:
     cleaned: str = _SCRUBBER(text)
     return cleaned
 
 
 def _describe_message(message: Message, scrubber: Scrubber) -> dict[str, Any]:
+    blocks = [TextBlock(message.content)] if isinstance(message.content, str) else message.content
     if not isinstance(message, ToolResult):
-        return {"role": message.role, "parts": _describe_message_parts(message, scrubber)}
+        return {"role": message.role, "parts": [_describe_part(block, scrubber) for block in blocks]}
     response = {"type": "tool_call_response", "id": message.call_id, "response": message.text}
-    content = () if isinstance(message.content, str) else message.content
-    blocks = [_describe_part(block, scrubber) for block in content if not isinstance(block, TextBlock)]
-    return {"role": "tool", "parts": [response, *blocks]}
-
-
-def _describe_message_parts(
-    message: UserMessage | SystemMessage | AssistantMessage, scrubber: Scrubber
-) -> list[dict[str, Any]]:
-    if isinstance(message.content, str):
-        return [{"type": "text", "content": message.content}]
-    return [_describe_part(block, scrubber) for block in message.content]
+    media = [_describe_part(block, scrubber) for block in blocks if not isinstance(block, TextBlock)]
+    return {"role": "tool", "parts": [response, *media]}
 
 
 def _describe_part(block: ContentBlock | ReasoningBlock | ToolCall, scrubber: Scrubber) -> dict[str, Any]:
@@ -281,84 +228,64 @@ def _write_json(value: object) -> str:
 def _clean_names(value: Any) -> Any:
     """Return JSON values without secrets in the names of fields, which a model may have made of anything."""
     if is_object(value):
-        return {describe_text(name): _clean_names(each) for name, each in value.items()}
+        return {_clean_text(name): _clean_names(each) for name, each in value.items()}
     return [_clean_names(each) for each in value] if is_array(value) else value
 
 
-class Instruments:
-    """The instruments of one meter.
+def _list_powers(base: int, count: int, first: float = 1.0) -> list[float]:
+    return [first * base**power for power in range(count)]
 
-    Args:
-        meter: Makes them.
-    """
+
+_INFERENCE = "gen_ai.client.inference"
+_SECONDS, _TOKENS = _list_powers(2, 14, 0.01), _list_powers(4, 14)
+_RUN_SECONDS, _COUNTS = _list_powers(2, 13, 0.1), _list_powers(2, 8)
+_HISTOGRAMS: Mapping[str, tuple[str, str, str, list[float]]] = {
+    "request": (f"{_INFERENCE}.duration", "s", "Duration of a request to a model.", _SECONDS),
+    "first_chunk": (
+        f"{_INFERENCE}.time_to_first_chunk", "s", "Time until the first piece of a streamed answer.", _SECONDS
+    ),
+    "input_tokens": (f"{_INFERENCE}.operation.input_tokens", "{token}", "Input tokens of a request.", _TOKENS),
+    "output_tokens": (f"{_INFERENCE}.operation.output_tokens", "{token}", "Output tokens of a request.", _TOKENS),
+    "call": ("gen_ai.execute_tool.duration", "s", "Duration of a call of a tool.", _SECONDS),
+    "run": ("gen_ai.invoke_agent.duration", "s", "Duration of a run.", _RUN_SECONDS),
+    "requests": ("gen_ai.invoke_agent.inference_calls", "{inference_call}", "Requests of a run.", _COUNTS),
+    "calls": ("gen_ai.invoke_agent.tool_calls", "{tool_call}", "Calls of tools of a run.", _COUNTS),
+}  # fmt: skip
+_COUNTERS = {
+    "input_tokens": ("input_tokens", "Input tokens, those from a cache included."),
+    "output_tokens": ("output_tokens", "Output tokens, reasoning included."),
+    "cache_read_tokens": ("cache_read.input_tokens", "Input tokens that were read from a cache."),
+    "cache_write_tokens": ("cache_write.input_tokens", "Input tokens that were written to a cache."),
+    "reasoning_tokens": ("reasoning.output_tokens", "Output tokens of reasoning."),
+}
+
+
+class _Instruments:
+    """The instruments of one meter."""
 
     def __init__(self, meter: Meter) -> None:
-        seconds = [0.01 * 2**power for power in range(14)]
-        run_seconds = [0.1 * 2**power for power in range(13)]
-        calls = [float(2**power) for power in range(8)]
-        tokens = [float(4**power) for power in range(14)]
-
-        def make_histogram(name: str, unit: str, text: str, buckets: list[float]) -> Histogram:
-            return meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=buckets)
-
-        inference = "gen_ai.client.inference"
-        self._inference = make_histogram(f"{inference}.duration", "s", "Duration of a request to a model.", seconds)
-        self._first_chunk = make_histogram(
-            f"{inference}.time_to_first_chunk", "s", "Time until the first piece of a streamed answer.", seconds
-        )
-        self._tokens_in = make_histogram(
-            f"{inference}.operation.input_tokens", "{token}", "Input tokens of a request.", tokens
-        )
-        self._tokens_out = make_histogram(
-            f"{inference}.operation.output_tokens", "{token}", "Output tokens of a request.", tokens
-        )
-        self._tool = make_histogram("gen_ai.execute_tool.duration", "s", "Duration of a call of a tool.", seconds)
-        self._agent = make_histogram("gen_ai.invoke_agent.duration", "s", "Duration of a run.", run_seconds)
-        self._requests = make_histogram(
-            "gen_ai.invoke_agent.inference_calls", "{inference_call}", "Requests of a run.", calls
-        )
-        self._calls = make_histogram("gen_ai.invoke_agent.tool_calls", "{tool_call}", "Calls of tools of a run.", calls)
-        self._used = {
-            name: meter.create_counter(f"{inference}.usage.{suffix}", "{token}", text)
-            for name, suffix, text in (
-                ("input_tokens", "input_tokens", "Input tokens, those from a cache included."),
-                ("output_tokens", "output_tokens", "Output tokens, reasoning included."),
-                ("cache_read_tokens", "cache_read.input_tokens", "Input tokens that were read from a cache."),
-                ("cache_write_tokens", "cache_write.input_tokens", "Input tokens that were written to a cache."),
-                ("reasoning_tokens", "reasoning.output_tokens", "Output tokens of reasoning."),
-            )
+        self._histograms = {
+            key: meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=buckets)
+            for key, (name, unit, text, buckets) in _HISTOGRAMS.items()
+        }
+        self._counters = {
+            key: meter.create_counter(f"{_INFERENCE}.usage.{suffix}", "{token}", text)
+            for key, (suffix, text) in _COUNTERS.items()
         }
 
-    def record_request(
-        self, seconds: float, usage: Usage | None, attributes: Attributes, first_chunk: float | None
-    ) -> None:
-        """Record one request to a model, which may have failed."""
-        self._inference.record(seconds, attributes)
-        if first_chunk is not None:
-            self._first_chunk.record(first_chunk, attributes)
-        if usage is None:
-            return
-        self._tokens_in.record(usage.input_tokens, attributes)
-        self._tokens_out.record(usage.output_tokens, attributes)
-        for name, counter in self._used.items():
-            count = getattr(usage, name)
+    def record(self, attributes: Attributes, **values: float | None) -> None:
+        """Record the values that are known."""
+        for key, value in values.items():
+            if value is not None:
+                self._histograms[key].record(value, attributes)
+
+    def count_tokens(self, usage: Usage, attributes: Attributes) -> None:
+        """Count the tokens of a request."""
+        self.record(attributes, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        for key, counter in self._counters.items():
+            count = getattr(usage, key)
             if count:
                 counter.add(count, attributes)
-
-    def record_call(self, seconds: float, attributes: Attributes) -> None:
-        """Record one call of a tool."""
-        self._tool.record(seconds, attributes)
-
-    def record_run(self, seconds: float, requests: int, calls: int, attributes: Attributes) -> None:
-        """Record one run, with the requests and calls that it made itself."""
-        self._agent.record(seconds, attributes)
-        self._requests.record(requests, attributes)
-        self._calls.record(calls, attributes)
-
-
-_SCOPE = "toolkit"
-_MOST_CHARACTERS = 1_000
-_LONG = 10_000
 
 
 class Tracing(Middleware[object]):
@@ -371,7 +298,7 @@ class Tracing(Middleware[object]):
     The spans are ``invoke_agent {agent}``, ``chat {model}`` and ``execute_tool {tool}``. Spans that a tool opens inside
     its call, in a worker thread too, are children of its span. A refused call is a span of no length with an error
     type. Approvals that are asked for, retries, repairs, detected loops and compactions are events of the run's span.
-    Names are those of `toolkit.tracing`.
+    The page on tracing lists the attributes.
 
     A run that is stepped by hand is one span from its first turn to its end. A run that awaits a decision has ended;
     going on is a new span, with a link to the first.
@@ -409,7 +336,7 @@ class Tracing(Middleware[object]):
         self.agent = agent
         self.conversation = conversation
         self.tracer: Tracer = trace.get_tracer(_SCOPE, release, tracer_provider)
-        self.instruments = Instruments(metrics.get_meter(_SCOPE, release, meter_provider))
+        self.instruments = _Instruments(metrics.get_meter(_SCOPE, release, meter_provider))
 
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
         """Return the middleware that traces one run."""
@@ -432,12 +359,7 @@ def _count_characters(messages: Sequence[Message]) -> int:
 
 
 class _TracedRun(Middleware[object]):
-    """Traces one run.
-
-    Args:
-        tracing: The settings.
-        run: The run.
-    """
+    """Traces one run."""
 
     is_inherited = True
 
@@ -455,9 +377,11 @@ class _TracedRun(Middleware[object]):
         self._known_tools: Sequence[ToolDefinition] | None = None
         self._answered: dict[str, AttributeValue] = {}  # who gave the last answer, which wrappers do not show
         self._agent = run.agent or tracing.agent
-        self._common: dict[str, AttributeValue] = {PROVIDER: PROVIDERS.get(run.provider, run.provider)}
+        self._common: dict[str, AttributeValue] = {_PROVIDER: _PROVIDERS.get(run.provider, run.provider)}
         if run.model:
-            self._common[REQUEST_MODEL] = run.model
+            self._common[_REQUEST_MODEL] = run.model
+        self._of_run: dict[str, AttributeValue] = {_OPERATION: "invoke_agent", **self._common}
+        self._of_agent: dict[str, AttributeValue] = {_AGENT: self._agent} if self._agent else {}
 
     # the run
 
@@ -479,22 +403,15 @@ class _TracedRun(Middleware[object]):
             contexts.detach(token)
 
     def _start_run(self, run: RunInfo[object]) -> Span:
-        attributes: dict[str, AttributeValue] = {
-            OPERATION: "invoke_agent",
-            **self._common,
-            RUN_ID: run.run_id,
-            LOOP_ID: run.loop_id,
-        }
-        if self._agent:
-            attributes[AGENT_NAME] = self._agent
+        attributes = {**self._of_run, "toolkit.run.id": run.run_id, "toolkit.loop.id": run.loop_id, **self._of_agent}
         conversation = self._tracing.conversation or run.find_fact("conversation")
-        if conversation is not None:
-            attributes[CONVERSATION_ID] = attributes[SESSION_ID] = describe_text(conversation)
+        if conversation is not None:  # under both names, for Langfuse, Phoenix and others
+            attributes["gen_ai.conversation.id"] = attributes["session.id"] = _clean_text(conversation)
         user = run.find_fact("user")
         if user is not None:
-            attributes[USER_ID] = describe_text(user)
+            attributes["user.id"] = _clean_text(user)
         if run.metadata:
-            attributes |= describe_metadata(run.metadata)
+            attributes |= _describe_metadata(run.metadata)
         self._began = time.perf_counter()
         self._has_input = False
         self._requests = self._calls = 0
@@ -506,20 +423,18 @@ class _TracedRun(Middleware[object]):
         return span
 
     def _end_run(self, span: Span, result: ToolLoopResult[Any] | None, error: str | None) -> None:
-        attributes: dict[str, AttributeValue] = {OPERATION: "invoke_agent", **self._common, **self._answered}
+        attributes = {**self._of_run, **self._answered, **self._of_agent}
         span.set_attributes(self._answered)
-        if self._agent:
-            attributes[AGENT_NAME] = self._agent
         if error is not None:
-            attributes[ERROR_TYPE] = error
+            attributes[_ERROR] = error
         if result is not None:
-            span.set_attribute(ENDING, result.ending)
-            span.set_attributes(describe_run(result.usage))
+            span.set_attribute("toolkit.ending", result.ending)
+            span.set_attributes(_read_facts(result.usage, _OF_RUN_USAGE))
             if self._tracing.content != "none" and span.is_recording():
-                span.set_attribute(OUTPUT_MESSAGES, describe_messages(result.messages[-1:], self._scrubber))
-                span.set_attribute(OUTPUT_TEXT, self._scrubber(result.text))
+                span.set_attribute(_OUTPUT_MESSAGES, _describe_messages(result.messages[-1:], self._scrubber))
+                span.set_attribute("output.value", self._scrubber(result.text))  # which Phoenix and Langfuse show
         seconds = time.perf_counter() - self._began
-        self._tracing.instruments.record_run(seconds, self._requests, self._calls, attributes)
+        self._tracing.instruments.record(attributes, run=seconds, requests=self._requests, calls=self._calls)
         span.end()
         self._links = [Link(span.get_span_context())]
         self._span = self._context = None
@@ -537,38 +452,33 @@ class _TracedRun(Middleware[object]):
                 first.append(time.perf_counter() - began)
             return delta
 
-        attributes: dict[str, AttributeValue] = {OPERATION: "chat", **self._common}
-        usage: Usage | None = None
-        with self._open_span(
-            f"chat {self._common.get(REQUEST_MODEL, '')}".strip(),
-            {**attributes, **describe_chat(request)},
-            SpanKind.CLIENT,
-        ) as span:
+        attributes: dict[str, AttributeValue] = {_OPERATION: "chat", **self._common}
+        instruments = self._tracing.instruments
+        name = f"chat {self._common.get(_REQUEST_MODEL, '')}".strip()
+        with self._open_span(name, {**attributes, **_describe_request(request)}, SpanKind.CLIENT) as span:
             if self._tracing.content != "none" and span.is_recording():
-                await _write_texts(
-                    partial(self._write_input, span, request.chat),
-                    _count_characters(request.chat.messages[self._count_written :]),
-                )
+                length = _count_characters(request.chat.messages[self._count_written :])
+                await _write_texts(partial(self._write_input, span, request.chat), length)
             try:
                 response = await (proceed(on_delta=note_first) if request.is_streamed else proceed())
             except BaseException as error:
-                attributes[ERROR_TYPE] = _classify_error(error)
+                attributes[_ERROR] = _classify_error(error)
                 raise
             else:
-                usage = response.usage
-                name = response.provider
-                answered = {PROVIDER: PROVIDERS.get(name, name), RESPONSE_MODEL: response.model}
+                answered = {
+                    _PROVIDER: _PROVIDERS.get(response.provider, response.provider), _RESPONSE_MODEL: response.model
+                }  # fmt: skip
                 self._answered = {key: value for key, value in answered.items() if value}
                 attributes |= self._answered
                 span.set_attributes(self._answered)
                 if span.is_recording():
-                    await _write_texts(
-                        partial(self._write_output, span, response, first), _count_characters([response.message])
-                    )
+                    length = _count_characters([response.message])
+                    await _write_texts(partial(self._write_output, span, response, first), length)
+                instruments.count_tokens(response.usage, attributes)
                 return response
             finally:
                 seconds = time.perf_counter() - began
-                self._tracing.instruments.record_request(seconds, usage, attributes, first[0] if first else None)
+                instruments.record(attributes, request=seconds, first_chunk=first[0] if first else None)
 
     def _write_input(self, span: Span, chat: ChatRequest) -> None:
         if chat.tools is not self._known_tools:
@@ -582,72 +492,76 @@ class _TracedRun(Middleware[object]):
                 start = count + 1  # the answer before is written as the output of its own request
             self._count_written, self._last_written = len(messages), messages[-1] if messages else None
         if not start:
-            instructions = describe_instructions(messages)
-            if instructions is not None:
-                span.set_attribute(SYSTEM_INSTRUCTIONS, instructions)
-            if chat.tools:
-                span.set_attribute(TOOL_DEFINITIONS, describe_tools(chat.tools))
-        span.set_attribute(INPUT_MESSAGES, describe_messages(messages[start:], self._scrubber))
+            instructions = _describe_instructions(messages)
+            if instructions:
+                span.set_attribute("gen_ai.system_instructions", instructions)
+            if chat.tools:  # their names alone, as the conventions advise
+                names = [{"type": "function", "name": tool.name} for tool in chat.tools]
+                span.set_attribute("gen_ai.tool.definitions", _write_json(_SCRUBBER(names)))
+        span.set_attribute(_INPUT_MESSAGES, _describe_messages(messages[start:], self._scrubber))
         if self._span is not None and not self._has_input:
             self._has_input = True
             asked = find_question(messages)
             question = [messages[-1] if asked is None else asked]
-            self._span.set_attribute(INPUT_MESSAGES, describe_messages(question, self._scrubber))
-            self._span.set_attribute(INPUT_TEXT, self._scrubber(question[0].text))
+            self._span.set_attribute(_INPUT_MESSAGES, _describe_messages(question, self._scrubber))
+            self._span.set_attribute("input.value", self._scrubber(question[0].text))
 
     def _write_output(self, span: Span, response: ChatResponse, first: list[float]) -> None:
-        span.set_attributes(describe_reply(response))
+        reason = _STOP_REASONS.get(response.stop_reason, response.stop_reason)
+        span.set_attributes(_read_facts(response.usage, _OF_USAGE))
+        span.set_attribute("gen_ai.response.finish_reasons", (reason,))
+        if response.request_id is not None:
+            span.set_attribute("gen_ai.response.id", response.request_id)
         if first:
-            span.set_attribute(TIME_TO_FIRST_CHUNK, first[0])
+            span.set_attribute("gen_ai.response.time_to_first_chunk", first[0])
         if self._tracing.content != "none":
-            reason = STOP_REASONS.get(response.stop_reason, response.stop_reason)
-            span.set_attribute(OUTPUT_MESSAGES, describe_messages([response.message], self._scrubber, reason))
+            span.set_attribute(_OUTPUT_MESSAGES, _describe_messages([response.message], self._scrubber, reason))
 
     # its calls
 
     async def around_call(self, call: CallInfo[object], proceed: CallProceed) -> ToolOutput:
         """Make a span of one call that runs, and its tool's work a child of it."""
         self._calls += 1
-        attributes: dict[str, AttributeValue] = {
-            OPERATION: "execute_tool",
-            TOOL_NAME: call.tool_name,
-            TOOL_TYPE: "function",
-        }
-        own = {**attributes, AGENT_NAME: self._agent} if self._agent else attributes
-        began = time.perf_counter()
+        attributes: dict[str, AttributeValue] = {_OPERATION: "execute_tool", _TOOL_NAME: call.tool_name}
+        attributes[_TOOL_TYPE] = "function"
+        shows_words, began = self._tracing.content != "none", time.perf_counter()
         try:
             with self._open_span(
-                f"execute_tool {call.tool_name}", own, SpanKind.INTERNAL, shows_words=self._tracing.content != "none"
+                f"execute_tool {call.tool_name}", {**attributes, **self._of_agent}, shows_words=shows_words
             ) as span:
-                is_recorded = span.is_recording()
-                has_content = self._tracing.content != "none" and is_recorded
-                if is_recorded:
-                    span.set_attribute(TOOL_CALL_ID, describe_text(call.call_id))
+                has_content = shows_words and span.is_recording()
+                if span.is_recording():
+                    span.set_attribute(_TOOL_CALL_ID, _clean_text(call.call_id))
                 if has_content:
-                    span.set_attribute(TOOL_DESCRIPTION, describe_text(call.definition.description))
+                    span.set_attribute("gen_ai.tool.description", _clean_text(call.definition.description))
                     await _write_texts(partial(_write_arguments, span, call.arguments_json), len(call.arguments_json))
                 output = await proceed()
                 if output.is_error:
-                    attributes[ERROR_TYPE] = "tool_error"
+                    attributes[_ERROR] = "tool_error"
                 await _write_texts(partial(self._write_result, span, output, has_content=has_content), len(output.text))
                 return output
         except BaseException as error:
-            attributes[ERROR_TYPE] = _classify_error(error)
+            attributes[_ERROR] = _classify_error(error)
             raise
         finally:
-            self._tracing.instruments.record_call(time.perf_counter() - began, attributes)
+            self._tracing.instruments.record(attributes, call=time.perf_counter() - began)
 
     def _write_result(self, span: Span, output: ToolOutput, *, has_content: bool) -> None:
         text = self._scrubber.clean_text(output.text) if has_content else None
         if output.is_error:
-            span.set_attribute(ERROR_TYPE, "tool_error")
+            span.set_attribute(_ERROR, "tool_error")
             span.set_status(Status(StatusCode.ERROR, None if text is None else text[:_MOST_CHARACTERS]))
         if text is not None:
-            span.set_attribute(TOOL_RESULT, text)
+            span.set_attribute(_TOOL_RESULT, text)
 
     @contextmanager
     def _open_span(
-        self, name: str, attributes: dict[str, AttributeValue], kind: SpanKind, *, shows_words: bool = True
+        self,
+        name: str,
+        attributes: dict[str, AttributeValue],
+        kind: SpanKind = SpanKind.INTERNAL,
+        *,
+        shows_words: bool = True,
     ) -> Generator[Span]:
         """Open a span below that of the run, and make it the current one; `shows_words` of an error, too."""
         span = self._tracing.tracer.start_span(name, self._context, kind=kind, attributes=attributes)
@@ -677,49 +591,41 @@ class _TracedRun(Middleware[object]):
             case ToolCallRepaired():
                 span.add_event("toolkit.call_repaired", {**_identify_call(event), "toolkit.repair": event.kind})
             case ProviderRetried():
-                span.add_event(
-                    "toolkit.request_retried",
-                    {
-                        REQUEST_ATTEMPT: event.attempt,
-                        ERROR_TYPE: _classify_error(event.error),
-                        "toolkit.delay": event.delay,
-                    },
-                )
+                retry: dict[str, AttributeValue] = {
+                    _ERROR: _classify_error(event.error),
+                    _ATTEMPT: event.attempt,
+                    "toolkit.delay": event.delay,
+                }
+                span.add_event("toolkit.request_retried", retry)
             case LoopDetected():
-                span.add_event(
-                    "toolkit.loop_detected",
-                    {TOOL_NAME: event.tool_name, "toolkit.count": event.count, "toolkit.action": event.action},
-                )
+                found: dict[str, AttributeValue] = {
+                    _TOOL_NAME: event.tool_name,
+                    "toolkit.count": event.count,
+                    "toolkit.action": event.action,
+                }
+                span.add_event("toolkit.loop_detected", found)
             case Compacted():
                 span.add_event("toolkit.compacted", {"toolkit.before": event.before, "toolkit.after": event.after})
             case _:
                 pass
 
     def _add_refused(self, event: ToolCallRefused) -> None:
-        attributes: dict[str, AttributeValue] = {
-            OPERATION: "execute_tool",
-            TOOL_TYPE: "function",
-            ERROR_TYPE: "refused",
-            **_identify_call(event),
-        }
+        attributes: dict[str, AttributeValue] = {_OPERATION: "execute_tool", _TOOL_TYPE: "function", _ERROR: "refused"}
+        attributes |= _identify_call(event)
+        words: str | None = None
         if self._tracing.content != "none":
-            attributes[TOOL_RESULT] = self._scrubber(event.result.text)
+            words = attributes[_TOOL_RESULT] = str(self._scrubber(event.result.text))
         now = time.time_ns()
-        name = describe_text(event.tool_name)
         span = self._tracing.tracer.start_span(
-            f"execute_tool {name}", self._context, attributes=attributes, start_time=now
+            f"execute_tool {_clean_text(event.tool_name)}", self._context, attributes=attributes, start_time=now
         )
-        words = attributes.get(TOOL_RESULT)
-        span.set_status(Status(StatusCode.ERROR, None if words is None else str(words)[:_MOST_CHARACTERS]))
+        span.set_status(Status(StatusCode.ERROR, None if words is None else words[:_MOST_CHARACTERS]))
         span.end(now)
 
 
 def _identify_call(event: ToolCallRefused | ApprovalRequested | ToolCallRepaired) -> dict[str, str]:
     # The model wrote both; the name of a refused call may be any text.
-    return {
-        TOOL_NAME: describe_text(event.tool_name),
-        TOOL_CALL_ID: describe_text(event.call_id),
-    }
+    return {_TOOL_NAME: _clean_text(event.tool_name), _TOOL_CALL_ID: _clean_text(event.call_id)}
 
 
 def _classify_error(error: BaseException) -> str:
@@ -737,7 +643,7 @@ def _qualify_name(kind: type[BaseException]) -> str:
 def _record_error(span: Span, error: BaseException, scrubber: Scrubber, *, shows_words: bool = True) -> None:
     """Record an error on a span, without secrets, and without the traceback, whose lines may hold some."""
     name = _classify_error(error)
-    span.set_attribute(ERROR_TYPE, name)
+    span.set_attribute(_ERROR, name)
     event = {"exception.type": _qualify_name(type(error))}
     if shows_words:
         text = scrubber.clean_text(error.message if isinstance(error, ToolError) else str(error))

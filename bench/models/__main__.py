@@ -93,14 +93,6 @@ def write_tables(summary: EvaluationSummary) -> str:
         lines.append(f"| {kind} ({max(score.tasks for score in scores)}) | {' | '.join(cells)} |")
     lines.append(f"| tokens a task | {' | '.join(f'{each.tokens:.0f}' for each in summary.candidates)} |")
     lines.append(f"| seconds a task | {' | '.join(f'{each.seconds:.1f}' for each in summary.candidates)} |")
-    for comparison in summary.comparisons:
-        lines += ["", f"{comparison.label} beside {comparison.against}, in points:", ""]
-        for kind, paired in comparison.differences.items():
-            if paired.tasks:
-                lines.append(
-                    f"- {kind}: {100 * paired.difference:+.0f} ({paired.interval}), {paired.gained} gained, "
-                    f"{paired.lost} lost, p = {paired.p_value:.3f}"
-                )
     for each in summary.candidates:
         lines += ["", f"{each.label}: " + ", ".join(f"{reason} {count}" for reason, count in each.reasons.items())]
         lines += [f"given up: {each.problem}"] if each.problem else []
@@ -124,7 +116,7 @@ async def measure_ways(arguments: argparse.Namespace) -> None:
             steps.advance(done, total)
 
         outcomes = await run_candidates(candidates, tasks, registry, SETTINGS, stored=stored, on_progress=show_progress)
-    summary = summarize_trials(outcomes, tasks.kinds, against=arguments.against)
+    summary = summarize_trials(outcomes, tasks.kinds)
     print(write_tables(summary))
 
 
@@ -136,7 +128,6 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--classes", nargs="+", default=[], help="only tasks of these classes")
     parser.add_argument("--per-class", type=int, default=0, help="how many tasks of each class; 0 for all")
-    parser.add_argument("--against", default="", help="the way that the others are compared with")
     parser.add_argument("--results", default="", help="where outcomes are stored")
     return parser.parse_args()
 

@@ -247,6 +247,8 @@ def _is_config(field: dataclasses.Field[Any]) -> bool:
 
 def _read_log_calls(source: str) -> Iterable[Row]:
     """Yield a row for each ``_logger.warning("...")`` of a module."""
+    if _MAKER not in source:
+        return
     tree = ast.parse(source)
     names = {
         target.id: ast.literal_eval(node.value.args[0])
@@ -258,8 +260,10 @@ def _read_log_calls(source: str) -> Iterable[Row]:
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
+        if node.func.attr not in LOG_LEVELS:
+            continue
         logger = names.get(ast.unparse(node.func.value))
-        if logger is not None and node.func.attr in LOG_LEVELS:
+        if logger is not None:
             level = "error" if node.func.attr == "exception" else node.func.attr
             yield f"`{logger}`", f"`{level.upper()}`", _write_message(node.args[0])
 

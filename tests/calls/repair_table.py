@@ -66,12 +66,16 @@ FILE = {"path": "a.py", "content": "x"}
 SECTIONS = (
     Section(
         "Spelling",
-        "Quotes, unquoted names, commas before a closing bracket, Python literals, numbers such as `.5`.",
+        "Quotes, unquoted names, commas before a closing bracket, Python literals, numbers such as `.5` where no "
+        "text may stand. A space behind a quote, and none before it, may be on the wrong side: the schema must decide.",
         (
             taken("{'city': 'Lima', 'days': 3,}", city="Lima", days=3),
             taken('{city: "Lima"}', city="Lima"),
             taken('{"city": "Lima", "quick": True, "stops": None}', city="Lima", quick=True),
             taken('{"city": "Lima", "budget": .5}', city="Lima", budget=0.5),
+            refused('{"city": "Lima", "note": .5}'),
+            taken("{'city': ' Lima'}", city=" Lima"),
+            refused("{'city':' Lima'}"),
             taken('{"city": "New\nYork"}', city="New\nYork"),
             taken('{"city": "Lima"; "days": 3}', city="Lima", days=3),
             taken('{"city": "Lima", "city": "Lima"}', city="Lima"),

@@ -174,7 +174,7 @@ async def test_a_near_miss_of_a_name_is_taken_unless_that_is_off_and_never_outsi
     assert result.messages[2].text.startswith("Unknown tool: getWeather.")
 
 
-async def test_arguments_are_mended_where_that_is_no_guess() -> None:
+async def test_arguments_are_repaired_where_that_is_no_guess() -> None:
     events: list[Any] = []
 
     @tool
@@ -608,7 +608,7 @@ async def test_an_approver_decides(case: Guarded, is_async: bool) -> None:
     assert result.is_error is not case.runs
 
 
-async def test_what_an_approver_changes_is_checked_and_never_mended() -> None:
+async def test_what_an_approver_changes_is_checked_and_never_repaired() -> None:
     @tool
     async def act(keys: list[str]) -> str:
         return "ran"

@@ -388,11 +388,11 @@ CORPUS: list[tuple[str, dict[str, Any] | None]] = [
 
 @pytest.mark.parametrize(("text", "expected"), CORPUS, ids=[repr(text)[:60] for text, _ in CORPUS])
 def test_a_broken_text_is_what_was_surely_meant_or_nothing(text: str, expected: dict[str, Any] | None) -> None:
-    mended = repair_arguments(text)
-    assert (None if mended is None else json.loads(mended)) == expected
-    if mended is not None:
-        assert repr(json.loads(mended)) == repr(expected)
-        assert repair_arguments(mended) == mended
+    repaired = repair_arguments(text)
+    assert (None if repaired is None else json.loads(repaired)) == expected
+    if repaired is not None:
+        assert repr(json.loads(repaired)) == repr(expected)
+        assert repair_arguments(repaired) == repaired
 
 
 def test_the_depth_is_bounded() -> None:
@@ -511,11 +511,11 @@ def _broken(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
 @given(_broken())
 def test_an_object_that_was_broken_without_loss_comes_back_equal(case: tuple[dict[str, Any], str]) -> None:
     value, text = case
-    mended = repair_arguments(text)
-    assert mended is not None
-    assert json.loads(mended) == value
-    wrapped = repair_arguments(f"Sure, here it is:\n```json\n{text}\n```") if text[0] == "{" else mended
-    assert wrapped == mended
+    repaired = repair_arguments(text)
+    assert repaired is not None
+    assert json.loads(repaired) == value
+    wrapped = repair_arguments(f"Sure, here it is:\n```json\n{text}\n```") if text[0] == "{" else repaired
+    assert wrapped == repaired
 
 
 @settings(max_examples=50)
@@ -551,12 +551,12 @@ _pieces = st.sampled_from(
     st.lists(_pieces, max_size=14).map("".join) | st.lists(_pieces, max_size=10).map(lambda p: "{" + "".join(p) + "}")
 )
 def test_no_text_makes_it_raise_and_what_python_or_json_can_read_is_read_alike(text: str) -> None:
-    mended = repair_arguments(text)
-    if mended is None or mended == "{}":
+    repaired = repair_arguments(text)
+    if repaired is None or repaired == "{}":
         return
-    value: Any = json.loads(mended)
-    assert mended.startswith("{")
-    assert repair_arguments(mended) == mended
+    value: Any = json.loads(repaired)
+    assert repaired.startswith("{")
+    assert repair_arguments(repaired) == repaired
     assert all(math.isfinite(number) for number in _numbers(value))
     for reader in (json.loads, ast.literal_eval):
         try:
@@ -577,5 +577,5 @@ def _numbers(value: Json) -> list[float]:
 
 @given(st.text())
 def test_no_text_at_all_makes_it_raise(text: str) -> None:
-    mended = repair_arguments(text)
-    assert mended is None or isinstance(json.loads(mended), dict)
+    repaired = repair_arguments(text)
+    assert repaired is None or isinstance(json.loads(repaired), dict)

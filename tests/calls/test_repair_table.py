@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,7 +12,7 @@ from pydantic import Strict, StrictStr
 from tests.calls.repair_table import PAGE, SECTIONS, Row, page, plan_trip, tool_of, write_file
 from tests.counted_work import count_calls
 from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_from_schema, tool_loop
-from toolkit.calls.argument_repair import Mended, mend_arguments
+from toolkit.calls.argument_repair import RepairStep, repair_to_fit
 from toolkit.errors import InvalidArgumentsError
 from toolkit.events import ToolCallRepaired
 from toolkit.loop.events import LoopEvent
@@ -22,7 +22,7 @@ from toolkit.testing import ScriptedProvider
 ROWS = [row for section in SECTIONS for row in section.rows]
 
 
-def arguments_of(the_tool: Any, text: str) -> tuple[dict[str, Any], list[Mended]] | None:
+def arguments_of(the_tool: Any, text: str) -> tuple[dict[str, Any], list[RepairStep]] | None:
     """The arguments that a text is taken for, and the steps that led there; None where it is refused."""
     parser = the_tool.arguments
     try:
@@ -30,7 +30,7 @@ def arguments_of(the_tool: Any, text: str) -> tuple[dict[str, Any], list[Mended]
     except InvalidArgumentsError as error:
         refusal = error
     try:
-        return mend_arguments(text, parser, refusal, tool_name=the_tool.definition.name)
+        return repair_to_fit(text, parser, refusal, tool_name=the_tool.definition.name)
     except InvalidArgumentsError:
         return None
 
@@ -49,6 +49,29 @@ def test_a_row_of_the_table_holds(row: Row) -> None:
 
 def test_the_docs_show_the_table_as_it_is() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.calls.repair_table writes it anew"
+
+
+def test_a_number_that_is_no_json_may_be_a_text_where_any_type_is_accepted() -> None:
+    @tool
+    def note(value: Any, ratio: float = 0) -> str:
+        """Note a value."""
+        return f"{value} {ratio}"
+
+    assert arguments_of(note, '{"value": .1}') is None
+    assert arguments_of(note, '{"value": 2, "ratio": .1}') is not None
+    assert arguments_of(note, '{"value": 5., "ratio": .1}') is None
+    assert arguments_of(note, '{"value": {"x": [+1]}}') is None
+
+
+def test_the_schema_decides_on_which_side_of_a_space_a_quote_belongs() -> None:
+    @tool
+    def choose(unit: Literal["km", "miles"]) -> str:
+        """Choose a unit."""
+        return unit
+
+    found = arguments_of(choose, "{'unit':' km'}")
+    assert found is not None
+    assert found[0] == {"unit": "km"}
 
 
 # strict fields
@@ -149,7 +172,7 @@ def test_two_readings_are_told_apart_from_none() -> None:
         with pytest.raises(InvalidArgumentsError) as caught:
             plan_trip.arguments.parse_json(text)
         with pytest.raises(InvalidArgumentsError) as final:
-            mend_arguments(text, plan_trip.arguments, caught.value)
+            repair_to_fit(text, plan_trip.arguments, caught.value)
         assert ("more than one way" in final.value.message) is is_told
 
 

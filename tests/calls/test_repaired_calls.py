@@ -25,7 +25,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.calls.approval import ApprovalRequest
-from toolkit.calls.argument_repair import mend_arguments
+from toolkit.calls.argument_repair import repair_to_fit
 from toolkit.errors import InvalidArgumentsError
 from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired, ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
@@ -128,16 +128,16 @@ class Switch:
     name: str
     config: bool
     tool: bool | None
-    mends: bool
+    repairs: bool
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        Switch("by default", config=True, tool=None, mends=True),
-        Switch("off for all", config=False, tool=None, mends=False),
-        Switch("off for one", config=True, tool=False, mends=False),
-        Switch("on for one", config=False, tool=True, mends=True),
+        Switch("by default", config=True, tool=None, repairs=True),
+        Switch("off for all", config=False, tool=None, repairs=False),
+        Switch("off for one", config=True, tool=False, repairs=False),
+        Switch("on for one", config=False, tool=True, repairs=True),
     ],
     ids=lambda case: case.name,
 )
@@ -150,10 +150,10 @@ async def test_repair_can_be_switched_off(case: Switch, text: str) -> None:
     events: list[LoopEvent] = []
     config = ToolLoopConfig(argument_repair=case.config, on_event=events.append)
     (result,) = await results_of(ToolCall("1", "add", text), ToolRegistry([add]), config)
-    assert (result.text == "3") is case.mends
-    assert result.is_error is not case.mends
-    assert any(isinstance(event, ToolCallRepaired) for event in events) is case.mends
-    assert any(isinstance(event, ToolCallRefused) for event in events) is not case.mends
+    assert (result.text == "3") is case.repairs
+    assert result.is_error is not case.repairs
+    assert any(isinstance(event, ToolCallRepaired) for event in events) is case.repairs
+    assert any(isinstance(event, ToolCallRefused) for event in events) is not case.repairs
 
 
 @pytest.mark.parametrize("text", ["[1]", "null", "3", '{"a": 1}', "True", "'x'", "{'a': 1,}"])
@@ -257,7 +257,7 @@ def test_bad_arguments_take_a_bounded_number_of_steps(text: str, the_tool: Any) 
             parser.parse_json(text)
         except InvalidArgumentsError as error:
             with suppress(InvalidArgumentsError):
-                mend_arguments(text, parser, error)
+                repair_to_fit(text, parser, error)
 
     assert count_calls(read) < 1_000_000
 

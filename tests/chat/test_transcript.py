@@ -140,7 +140,7 @@ def test_of_two_results_for_one_call_the_first_stays() -> None:
     assert repair_transcript([asks("a"), gives("a", "1"), gives("a", "2")]) == [asks("a"), gives("a", "1")]
 
 
-def test_repeated_ids_in_one_message_are_mended_in_the_calls_and_in_their_results() -> None:
+def test_repeated_ids_in_one_message_are_repaired_in_the_calls_and_in_their_results() -> None:
     repaired = repair_transcript([asks("a", "a"), gives("a", "1"), gives("a", "2")])
     assert [call.id for call in cast("AssistantMessage", repaired[0]).tool_calls] == ["a", "call_1_2"]
     assert [(result.call_id, result.text) for result in cast("list[ToolResult]", repaired[1:])] == [
@@ -149,7 +149,7 @@ def test_repeated_ids_in_one_message_are_mended_in_the_calls_and_in_their_result
     ]
 
 
-def test_an_id_that_an_earlier_turn_used_is_mended_and_the_earlier_turn_stays() -> None:
+def test_an_id_that_an_earlier_turn_used_is_repaired_and_the_earlier_turn_stays() -> None:
     start: list[Message] = [HI, asks("a"), gives("a", "1")]
     repaired = repair_transcript([*start, asks("a"), gives("a", "2")])
     assert all(one is other for one, other in zip(repaired, start, strict=False))
@@ -293,16 +293,16 @@ def test_a_reply_with_good_ids_is_the_same_object() -> None:
 
 def test_missing_repeated_and_used_ids_become_new_ones() -> None:
     message = asks("a", "", "a", "used")
-    mended = repair_call_ids(message, {"used"}, 7)
-    assert [call.id for call in mended.tool_calls] == ["a", "call_7_2", "call_7_3", "call_7_4"]
-    assert [call.name for call in mended.tool_calls] == [call.name for call in message.tool_calls]
-    assert mended.content[0] == TextBlock("let me see")
+    repaired = repair_call_ids(message, {"used"}, 7)
+    assert [call.id for call in repaired.tool_calls] == ["a", "call_7_2", "call_7_3", "call_7_4"]
+    assert [call.name for call in repaired.tool_calls] == [call.name for call in message.tool_calls]
+    assert repaired.content[0] == TextBlock("let me see")
     assert [call.id for call in message.tool_calls] == ["a", "", "a", "used"]
 
 
 def test_a_new_id_of_a_reply_collides_with_nothing() -> None:
-    mended = repair_call_ids(asks("", "call_1_1"), {"call_1_1_2"}, 1)
-    assert [call.id for call in mended.tool_calls] == ["call_1_1_3", "call_1_1"]
+    repaired = repair_call_ids(asks("", "call_1_1"), {"call_1_1_2"}, 1)
+    assert [call.id for call in repaired.tool_calls] == ["call_1_1_3", "call_1_1"]
 
 
 def test_what_the_provider_wants_back_with_a_call_is_kept() -> None:
@@ -311,16 +311,16 @@ def test_what_the_provider_wants_back_with_a_call_is_kept() -> None:
 
 
 @given(st.lists(_ids, max_size=6), st.frozensets(_ids), st.integers(1, 3))
-def test_a_mended_reply_has_ids_of_its_own_and_is_mended_the_same_each_time(
+def test_a_repaired_reply_has_ids_of_its_own_and_is_repaired_the_same_each_time(
     ids: list[str], used: frozenset[str], iteration: int
 ) -> None:
-    mended = repair_call_ids(asks(*ids), used, iteration)
-    new = [call.id for call in mended.tool_calls]
+    repaired = repair_call_ids(asks(*ids), used, iteration)
+    new = [call.id for call in repaired.tool_calls]
     assert len(set(new)) == len(ids)
     assert not used & set(new)
     assert all(new)
-    assert repair_call_ids(asks(*ids), used, iteration) == mended
-    assert repair_call_ids(mended, used, iteration) is mended
+    assert repair_call_ids(asks(*ids), used, iteration) == repaired
+    assert repair_call_ids(repaired, used, iteration) is repaired
 
 
 def test_what_could_not_be_loaded_again_is_not_saved() -> None:

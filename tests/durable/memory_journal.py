@@ -59,10 +59,6 @@ class MemoryJournal(Journal):
     def run_id(self) -> str:
         return self._run
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        self._next += 1
-        return await self._take(self._next, entry)
-
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         first = self._next + 1
         self._next += len(entries)

@@ -97,10 +97,6 @@ class CrashingJournal:
     def run_id(self) -> str:
         return self._journal.run_id
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        [value] = await self.all([entry])
-        return value
-
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         done: list[str] = []
 

@@ -155,14 +155,14 @@ def limited_pages(monkeypatch: pytest.MonkeyPatch) -> Generator[dict[str, int]]:
     def limit_pages(connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {limit['pages'] or 1_000_000_000}")
 
-    make_engine = storage_module._make_engine  # pyright: ignore[reportPrivateUsage]
+    make_engine = storage_module._open_engine  # pyright: ignore[reportPrivateUsage]
 
     def make_limited(address: Any) -> Any:
         engine = make_engine(address)
         event.listen(engine, "begin", limit_pages)
         return engine
 
-    monkeypatch.setattr(storage_module, "_make_engine", make_limited)
+    monkeypatch.setattr(storage_module, "_open_engine", make_limited)
     yield limit
 
 
@@ -194,7 +194,7 @@ async def test_the_end_of_a_call_is_told_when_it_is_kept_and_not_before(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = make_desk(tmp_path)
-    make_engine = storage_module._make_engine  # pyright: ignore[reportPrivateUsage]
+    make_engine = storage_module._open_engine  # pyright: ignore[reportPrivateUsage]
     away = {"call c1"}
 
     def refuse_entry(connection: Connection, cursor: object, statement: str, values: Any, *_: object) -> None:
@@ -206,7 +206,7 @@ async def test_the_end_of_a_call_is_told_when_it_is_kept_and_not_before(
         event.listen(engine, "before_cursor_execute", refuse_entry)
         return engine
 
-    monkeypatch.setattr(storage_module, "_make_engine", make_failing)
+    monkeypatch.setattr(storage_module, "_open_engine", make_failing)
     async with DurableRuns(url) as runs:
         with closing(sqlite3.connect(tmp_path / "runs.db")) as database, worker_beside(url, desk):
             run = await runs.start(desk, "add add add", run_id="r")

@@ -29,7 +29,7 @@ from toolkit.chat import ChatRequest, ToolResult, dump_messages
 from toolkit.durable import JournalEntry, JournalValue
 from toolkit.endings import Cancelled, Complete, StopCondition, Timeout
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
-from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd
+from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionStart
 from toolkit.policies import Continue, OutputLimits, ResultStore, Stop, StopContext, keep_last
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
@@ -195,13 +195,31 @@ async def test_a_cancelled_run_stays_cancelled_with_what_was_told_of_its_calls(a
     ]
 
 
+async def run_until_asleep(
+    provider: Any, tools: ToolRegistry[World], world: World, config: ToolLoopConfig[None]
+) -> None:
+    """Cancel the task of a run when its tool sleeps."""
+    asleep = anyio.Event()
+
+    def note_start(event: LoopEvent) -> None:
+        if isinstance(event, ToolExecutionStart) and event.tool_name == "sleep_long":
+            asleep.set()
+
+    async def cancel() -> None:
+        await asleep.wait()
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancel)
+        await tool_loop(provider, tools, "go", ctx=world, config=replace(config, on_event=note_start))
+
+
 async def test_a_run_whose_task_was_cancelled_goes_on(anyio_backend: str) -> None:
     memory, world = Memory(), World()
     provider = plan_provider([[call("c1")], [call("s1", "sleep_long")], "done"])
     config = ToolLoopConfig(journal=MemoryJournal(memory))
     tools = ToolRegistry[World]([append, sleep_long])
-    with anyio.move_on_after(0.2):
-        await tool_loop(provider, tools, "go", ctx=world, config=config)
+    await run_until_asleep(provider, tools, world, config)
     config = ToolLoopConfig(journal=MemoryJournal(memory))
     result = await tool_loop(provider, tools, "go", ctx=world, config=config)
     assert isinstance(result.reason, Complete)
@@ -433,18 +451,17 @@ def _with_late(memory: Memory) -> ToolLoopConfig[Any]:
 class SlowJournal(MemoryJournal):
     """A log that takes its time to be read."""
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         if self._next == 0:
             await anyio.sleep(0.15)
-        return await super().once(entry)
+        return await super().all(entries)
 
 
 async def test_the_time_stands_while_the_log_is_read_and_nothing_of_it_is_lost(anyio_backend: str) -> None:
     memory = Memory()
     provider = plan_provider([[call("c1")], [call("s1", "sleep_long")], "done"])
     tools = ToolRegistry[World]([append, sleep_long])
-    with anyio.move_on_after(0.1):
-        await tool_loop(provider, tools, "go", ctx=World(), config=_with(memory, timeout=60))
+    await run_until_asleep(provider, tools, World(), _with(memory, timeout=60))
     config = ToolLoopConfig[None](journal=SlowJournal(memory), timeout=0.1)
     result = await tool_loop(provider, tools, "go", ctx=World(), config=config)
     assert isinstance(result.reason, Complete), "what was left is what the log says, 60 seconds"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+import sqlalchemy as sa
 from dbos import error as dbos_error
 
 from tests.durable.desk import Desk, make_desk, read_notes
@@ -27,7 +28,7 @@ from toolkit.durable import (
     worker as worker_module,
 )
 from toolkit.durable.rows import RunRows
-from toolkit.durable.storage import Storage
+from toolkit.durable.storage import Storage, inbox
 from toolkit.loop.approvals import PendingApproval
 from toolkit.policies import CallInfo, RunInfo
 
@@ -370,3 +371,21 @@ async def test_a_run_that_goes_on_after_its_end_has_its_limits_and_the_state_of_
     assert (result.iterations, result.usage.input_tokens > usage.input_tokens) == (5, True)
     assert Calls.counted == [1, 2, 3]
     validate_transcript(result.messages)
+
+
+async def test_what_nobody_will_take_is_deleted_when_the_run_has_ended(url: str, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        run = await runs.start(desk, "add", run_id="r")
+        storage = Storage(url)
+        assert RunRows(storage).put_item("r", "retry", "retry/9", {})  # as by a client whose run went on
+        with worker_beside(url, desk):
+            await run.result(timeout=60)
+            await run.cancel()
+            await run.say("then add")
+            await wait_for_state(run, "done")
+            result = await run.result(timeout=60)
+        assert result.text == "Done after 3 turns: add then add."
+        kinds = [kind for (kind,) in storage.fetch(sa.select(inbox.c.kind).where(inbox.c.run_id == "r"))]
+        storage.close()
+    assert kinds == ["say"]

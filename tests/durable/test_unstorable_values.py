@@ -1,5 +1,6 @@
 """Values that a database can't keep: each is told by its place, and is not taken for a database that is away."""
 
+import math
 import random
 import sqlite3
 import string
@@ -25,7 +26,8 @@ from toolkit.durable import (
     UnstorableValueError,
     storage as storage_module,
 )
-from toolkit.durable.segment_journal import EntryWriter, LogPlace, read_stored_entries
+from toolkit.durable.event_writer import AttemptPlace
+from toolkit.durable.segment_journal import EntryWriter, read_stored_entries
 from toolkit.durable.storage import Storage, inbox, runs as runs_table
 from toolkit.errors import JournalError
 from toolkit.testing import FunctionProvider
@@ -45,6 +47,8 @@ ODD: dict[str, dict[str, Any]] = {
     },
     r"the key \(1, 2\) of metadata\['at'\] can't be stored": {"metadata": {"at": {(1, 2): 3}}},
     r"metadata\['all'\]\[1\] can't be stored: .* of type set": {"metadata": {"all": [1, {2}]}},
+    r"metadata\['share'\] can't be stored: it is nan, which is no number of JSON": {"metadata": {"share": math.nan}},
+    r"metadata\['all'\]\[0\] can't be stored: it is inf": {"metadata": {"all": [math.inf]}},
     "the tenant can't be stored: it has a NUL character": {"tenant": "a\x00"},
     "the tenant can't be stored: it has half a surrogate pair": {"tenant": "a\ud800"},
     "the tenant can't be stored: it has 20,000 characters: give 500 at most": {"tenant": LONG},
@@ -93,7 +97,7 @@ async def test_what_can_not_be_looked_up_is_told(tmp_path: Path) -> None:
 async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_engine = storage_module._make_engine  # pyright: ignore[reportPrivateUsage]
+    make_engine = storage_module._open_engine  # pyright: ignore[reportPrivateUsage]
 
     def limit_length(connection: sqlite3.Connection, record: object) -> None:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 200_000)
@@ -103,7 +107,7 @@ async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
         event.listen(engine, "connect", limit_length)
         return engine
 
-    monkeypatch.setattr(storage_module, "_make_engine", make_limited)
+    monkeypatch.setattr(storage_module, "_open_engine", make_limited)
     storage = Storage(on_sqlite(tmp_path))
     row = dict.fromkeys(("loop", "tenant", "metadata", "state"), "x") | dict.fromkeys(
         ("priority", "segment", "attempts", "lost", "ended", "last_seq", "created", "updated"), 1
@@ -116,7 +120,7 @@ async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
 
     async def store(run_id: str, text: str) -> None:
         try:
-            await log.store(LogPlace(run_id, 1, "a"), "", 1, "turn 1", {"text": text})
+            await log.store(AttemptPlace(run_id, 1, "a"), "", 1, "turn 1", {"text": text})
         except JournalError as error:
             told[run_id] = str(error)
 

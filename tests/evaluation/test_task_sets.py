@@ -102,7 +102,6 @@ async def test_the_ways_are_measured_with_the_real_model(capsys: pytest.CaptureF
         ways=["native"],
         classes=[],
         per_class=1,
-        against="",
         results=str(stored),
     )
     with anyio.fail_after(300):

@@ -104,7 +104,7 @@ async def test_an_injected_call_keeps_its_id_and_a_later_one_of_the_same_gets_an
     validate_transcript(handle.messages)
 
 
-async def test_a_transcript_that_was_edited_wrongly_is_told_and_can_be_mended() -> None:
+async def test_a_transcript_that_was_edited_wrongly_is_told_and_can_be_repaired() -> None:
     handle = stepped(say("a"), "done")
     await handle.next_turn()
     result = handle.messages.pop()

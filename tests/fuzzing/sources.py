@@ -395,7 +395,7 @@ def _talks() -> list[bytes]:
     ]
 
 
-_MCP = ["toolkit.sources.mcp", "toolkit.runtime.processes", "toolkit.http_replies", "toolkit.schema"]
+_MCP = ["toolkit.sources.mcp", "toolkit.runtime.processes", "toolkit.http_client", "toolkit.schema"]
 
 TARGETS = [
     Target(
@@ -405,7 +405,7 @@ TARGETS = [
         name="openapi-reply",
         make=openapi_reply_target,
         seeds=lambda: _REPLIES,
-        follows=["toolkit.sources.openapi", "toolkit.http_replies"],
+        follows=["toolkit.sources.openapi", "toolkit.http_client"],
     ),
     Target(name="plugin", make=plugin_target, seeds=lambda: _PLUGINS, follows=["toolkit.sources", "toolkit.schema"]),
     Target(name="mcp-lines", make=mcp_lines_target, seeds=_talks, follows=_MCP),

@@ -57,7 +57,7 @@ def reply_target() -> Callable[[bytes], None]:
         if not reply.calls and not reply.unread:
             assert reply.text == text
         for call in reply.calls:
-            assert call.name in text
+            assert call.name in text or json.dumps(call.name)[1:-1] in text
             check_nothing_invented(call.arguments, text)
         assert all(unread.text in text and unread.reason for unread in reply.unread)
 
@@ -71,8 +71,8 @@ def repair_target() -> Callable[[bytes], None]:
 
     def test(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        mend = partial(repair.repair_arguments, text)
-        repaired = mend() if len(text) > _LONG_BROKEN else hold_loop(mend)
+        run_repair = partial(repair.repair_arguments, text)
+        repaired = run_repair() if len(text) > _LONG_BROKEN else hold_loop(run_repair)
         if repaired is not None:
             check_nothing_invented(repaired, text)
             assert json.loads(repair.repair_arguments(repaired)) == json.loads(repaired)
@@ -96,7 +96,7 @@ def try_in_loop(run: Callable[[], Any]) -> Any:
 
 
 def readings_target() -> Callable[[bytes], None]:
-    mending = import_module("toolkit.calls.argument_repair")
+    repairs = import_module("toolkit.calls.argument_repair")
     errors = import_module("toolkit.errors")
     table = import_module("tests.calls.repair_table")
 
@@ -108,9 +108,13 @@ def readings_target() -> Callable[[bytes], None]:
             return
         except errors.InvalidArgumentsError as error:
             refusal = error
-        mend = partial(mending.mend_arguments, text, parser, refusal)
+        repair_call = partial(repairs.repair_to_fit, text, parser, refusal)
         try:
-            arguments, steps = mend() if len(text) > _LONG_BROKEN else hold_loop(partial(try_in_loop, mend)) or mend()
+            arguments, steps = (
+                repair_call()
+                if len(text) > _LONG_BROKEN
+                else hold_loop(partial(try_in_loop, repair_call)) or repair_call()
+            )
         except errors.InvalidArgumentsError:
             return
         # What is taken is what the last step says, and each step says what it assumed.

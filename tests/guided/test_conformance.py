@@ -50,22 +50,22 @@ class TestGuidedProvider(ProviderConformance):
         return HeldPeer()
 
     @pytest.mark.parametrize("said", ["text", "text in other letters"])
-    async def test_whatever_is_said_is_heard_whole_and_in_pieces(self, peer: Peer, said: str) -> None:
-        await super().test_whatever_is_said_is_heard_whole_and_in_pieces(peer, said)
+    async def test_both_methods_return_the_whole_response(self, peer: Peer, provider: Provider, said: str) -> None:
+        await super().test_both_methods_return_the_whole_response(peer, provider, said)
 
     @pytest.mark.skip(reason="calls and results are retold as text, for templates that know none")
-    async def test_the_transcript_is_asked_as_it_stands(self, peer: Peer, streams: bool) -> None: ...
+    async def test_the_transcript_is_sent_unchanged(self, peer: Peer, provider: Provider, streams: bool) -> None: ...
 
     @pytest.mark.skip(reason="calls and results are retold as text, for templates that know none")
-    async def test_a_failed_result_says_that_it_failed(self, peer: Peer) -> None: ...
+    async def test_a_failed_result_says_that_it_failed(self, peer: Peer, provider: Provider) -> None: ...
 
     @pytest.mark.skip(reason="calls and results are retold as text, for templates that know none")
-    async def test_the_text_of_a_freeform_tool_is_whole_and_in_pieces(self, peer: Peer) -> None: ...
+    async def test_the_text_of_a_freeform_tool_is_unchanged(self, peer: Peer, provider: Provider) -> None: ...
 
     @pytest.mark.skip(reason="calls come out of held steps, not as the engine words them")
-    async def test_a_loop_goes_to_its_end_and_its_transcript_can_be_asked_again(
-        self, peer: Peer, streams: bool
+    async def test_a_loop_completes_and_its_transcript_can_be_sent_again(
+        self, peer: Peer, provider: Provider, streams: bool
     ) -> None: ...
 
     @pytest.mark.skip(reason="calls come out of held steps, and thoughts about them are not kept")
-    async def test_reasoning_is_told_and_goes_back(self, peer: Peer, streams: bool) -> None: ...
+    async def test_reasoning_is_returned_and_sent_back(self, peer: Peer, provider: Provider, streams: bool) -> None: ...

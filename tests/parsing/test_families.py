@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from toolkit.parsing import CallingWay, TextFormat, advise_calling, find_family
-from toolkit.parsing.forms import find_format
-from toolkit.parsing.wording import FAMILIES
+from toolkit.parsing.wording import FAMILIES, find_format
 
 
 @dataclass(frozen=True)

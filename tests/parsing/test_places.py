@@ -229,6 +229,8 @@ def test_the_pieces_of_a_reply_never_change_its_reading(text: str, name: TextFor
 
 @pytest.mark.full
 def test_ten_thousand_random_texts_take_linear_time() -> None:
+    for name in FORMATS:  # patterns that are compiled and kept are no work of a text
+        read_reply(CALLS[name], TOOLS, format=name)
     random = Random(7)
     alphabet = [*CALLS.values(), "\n", " ", ".", ":", '"', "`", "```", "<page>", "{", "[", "<tool_call>", "a", "pay("]
     for _ in range(10_000):

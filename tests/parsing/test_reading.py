@@ -253,7 +253,7 @@ def test_a_quotation_goes_on_behind_thoughts_that_stand_in_it() -> None:
 
 
 def test_a_format_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
-    with pytest.raises(ConfigurationError, match=r"no format 'xml'; there are: hermes, react, "):
+    with pytest.raises(ConfigurationError, match=r"no format 'xml'; there are: auto, hermes, react, "):
         ReplyReader(TOOLS, format="xml")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

@@ -317,7 +317,7 @@ def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_even
 
 @pytest.mark.parametrize("wrong", ["ada", ["ada"], 5, [("user", "ada")]])
 def test_a_fingerprint_of_a_wrong_type_is_named(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUsage must be a mapping, not "):
+    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUsage must be a mapping"):
         ToolUsage([web_search], fingerprint_context=wrong)
     with pytest.raises(ConfigurationError, match="the agent_role of a ToolUsage must be text"):
         ToolUsage([web_search], agent_role=[wrong])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -32,7 +32,7 @@ from toolkit.policies import keep_last
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.bedrock import ConverseEncoder
-from toolkit.providers.google.encode import GenerateEncoder
+from toolkit.providers.google import GenerateEncoder
 from toolkit.providers.openai import OpenAIResponsesProvider
 from toolkit.providers.openai.chat import ChatEncoder
 from toolkit.providers.openai.responses import ResponsesEncoder

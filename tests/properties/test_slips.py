@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from toolkit import FunctionTool, tool, tool_from_schema
-from toolkit.calls.argument_repair import mend_arguments
+from toolkit.calls.argument_repair import repair_to_fit
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import is_array, is_object
@@ -150,7 +150,7 @@ def read_broken(the_tool: FunctionTool[object, ..., Any], text: str) -> str | No
         arguments = parser.parse_json(text)
     except InvalidArgumentsError as refusal:
         try:
-            arguments, _ = mend_arguments(text, parser, refusal)
+            arguments, _ = repair_to_fit(text, parser, refusal)
         except InvalidArgumentsError:
             return None
     return parser.dump_json(arguments)

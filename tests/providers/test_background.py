@@ -161,7 +161,7 @@ async def test_a_run_that_is_cancelled_cancels_the_response(server: Server, stre
 async def test_the_time_of_the_loop_bounds_the_response(server: Server) -> None:
     server.answers[:] = [response("queued"), Hang(), response("cancelled")]
     async with made(server) as provider:
-        result = await tool_loop(provider, ToolRegistry(), "Hi", config=ToolLoopConfig(timeout=0.5))
+        result = await tool_loop(provider, ToolRegistry(), "Hi", config=ToolLoopConfig(timeout=2))
     assert isinstance(result.reason, Timeout)
     assert server.paths[-1] == "/v1/responses/resp_1/cancel"
 
@@ -169,7 +169,7 @@ async def test_the_time_of_the_loop_bounds_the_response(server: Server) -> None:
 async def test_the_time_of_a_request_bounds_the_response(server: Server) -> None:
     server.answers[:] = [response("queued"), Hang(), response("cancelled")]
     with pytest.raises(ProviderTimeoutError):
-        await generate(made(server), ChatRequest(messages=REQUEST.messages, timeout=0.5))
+        await generate(made(server), ChatRequest(messages=REQUEST.messages, timeout=2))
     assert server.paths[-1] == "/v1/responses/resp_1/cancel"
 
 

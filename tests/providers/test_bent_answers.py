@@ -21,7 +21,7 @@ from toolkit.providers.adapter import Decoder, ServerEventReader
 from toolkit.providers.anthropic.client import AnthropicDecoder
 from toolkit.providers.anthropic.encode import AnthropicReading
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.client import GeminiDecoder
+from toolkit.providers.google import GeminiDecoder
 from toolkit.providers.openai.chat import ChatDecoder, ChatReading
 from toolkit.providers.openai.responses import ResponsesDecoder, ResponsesReading
 from toolkit.testing.conformance import ADD, ADD_MORE, Wire, response_of

@@ -14,7 +14,7 @@ from toolkit import AssistantMessage, ChatRequest, ConfigurationError, ToolCall,
 from toolkit.chat import ImageBlock, TextBlock, ToolDefinition
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.encoding import EncodedOnce, assemble_body, join_list, to_bytes
-from toolkit.providers.google.encode import GenerateEncoder
+from toolkit.providers.google import GenerateEncoder
 from toolkit.providers.openai.chat import ChatEncoder
 from toolkit.providers.openai.responses import ResponsesEncoder
 

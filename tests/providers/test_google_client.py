@@ -45,8 +45,7 @@ from toolkit.errors import (
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.encoding import sealed
-from toolkit.providers.google import GoogleProvider
-from toolkit.providers.google.client import PartialArguments
+from toolkit.providers.google import GoogleProvider, PartialArguments
 
 pytestmark = pytest.mark.anyio
 

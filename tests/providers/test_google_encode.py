@@ -24,7 +24,7 @@ from toolkit import (
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.encoding import sealed
-from toolkit.providers.google.encode import GenerateEncoder, encode_gemini_message, encode_gemini_tool
+from toolkit.providers.google import GenerateEncoder, encode_gemini_message, encode_gemini_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",

@@ -589,7 +589,7 @@ async def test_leaving_a_stream_early_closes_the_connection(server: Server) -> N
         assert await anyio.to_thread.run_sync(hang.has_left.wait, 30)
 
 
-async def test_requests_may_run_side_by_side(server: Server) -> None:
+async def test_requests_may_run_concurrently(server: Server) -> None:
     async with OpenAIProvider("test-1", base_url=server.url) as provider, anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(provider.generate, REQUEST)

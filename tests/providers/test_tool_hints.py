@@ -18,7 +18,7 @@ from toolkit.errors import SchemaError
 from toolkit.providers import FallbackProvider, provider_for
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.bedrock import ConverseEncoder
-from toolkit.providers.google.encode import GenerateEncoder
+from toolkit.providers.google import GenerateEncoder
 from toolkit.providers.openai.chat import ChatEncoder
 from toolkit.providers.openai.responses import ResponsesEncoder
 from toolkit.testing.loopback import Server

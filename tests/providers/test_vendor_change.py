@@ -16,8 +16,7 @@ from toolkit.chat import dump_messages, load_messages
 from toolkit.providers.anthropic.client import AnthropicDecoder
 from toolkit.providers.anthropic.encode import AnthropicReading, MessagesEncoder
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.client import GeminiDecoder
-from toolkit.providers.google.encode import GenerateEncoder
+from toolkit.providers.google import GeminiDecoder, GenerateEncoder
 from toolkit.providers.openai.chat import ChatDecoder, ChatEncoder, ChatReading
 from toolkit.providers.openai.responses import ResponsesDecoder, ResponsesEncoder, ResponsesReading
 from toolkit.providers.servers import OPENAI_CHAT

@@ -18,10 +18,13 @@ import anyio
 import pytest
 
 from toolkit import (
+    ApprovalRequest,
     AssistantMessage,
     ConfigurationError,
     Defer,
+    Deny,
     ProviderError,
+    ProviderRetryConfig,
     ToolCall,
     ToolContext,
     ToolLoopConfig,
@@ -38,7 +41,9 @@ from toolkit.agents import sub_agent_tool
 from toolkit.calls.caching import SqliteCache
 from toolkit.chat import ChatResponse, ImageBlock, TextBlock, TextDelta, UserMessage
 from toolkit.loop.events import Done
-from toolkit.run_log import LogEntry, RunLog, Timeline
+from toolkit.policies import Continue, Stop
+from toolkit.run_log import LogEntry, RunLog, Timeline, log as log_module
+from toolkit.run_log.entries import make_header, write_line
 from toolkit.run_log.log import RunWriter
 from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.testing import ScriptedProvider
@@ -278,6 +283,43 @@ def test_without_contents_it_says_that_things_were_said_and_not_what(path: Path)
     assert [entry.event is not None for entry in entries if entry.kind not in ("run_opened", "run_ended")]
     (run,) = log.runs()
     assert (run.tool_calls, run.tool_errors, run.prompt, run.output_tokens) == (1, 1, "", 10)
+
+
+async def test_without_contents_neither_reasons_nor_messages_of_providers_are_written(path: Path) -> None:
+    def deny(request: ApprovalRequest) -> Deny:
+        return Deny(f"no {request.call_id} for xyzzy")
+
+    log = RunLog(path, content="none")
+    busy = ProviderError("Test", "xyzzy is busy", is_retryable=True)
+    config: ToolLoopConfig[None] = ToolLoopConfig(
+        middleware=(log,),
+        on_tool_call=deny,
+        provider_retry=ProviderRetryConfig(initial_backoff=0, jitter=0, max_retries=1),
+        stop_when=lambda context: Stop("xyzzy was said") if context.iteration > 1 else Continue(),
+    )
+    stopped = ScriptedProvider([busy, ADDS, AssistantMessage([ToolCall("2", "add", ADDS.arguments)])])
+    result = await tool_loop(stopped, ToolRegistry([add]), "Go.", config=config)
+    assert result.ending == "stop_condition"
+    with pytest.raises(ProviderError):
+        await tool_loop(ScriptedProvider([busy, busy]), ToolRegistry(), "Go.", config=config)
+    runs = log.runs()
+    assert [(run.ending, run.error) for run in runs] == [("ProviderError", ""), ("stop_condition", "")]
+    text = json.dumps([dict(entry.plain) for run in runs for entry in log.read(run.id)])
+    assert "xyzzy" not in text
+    assert '"provider": "Test"' in text
+
+
+def test_a_reader_of_many_runs_that_go_on_counts_only_some_of_them_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "_MOST_TALLIES", 2)
+    log = RunLog(path)
+    ids = [f"run0000{number}" for number in range(5)]
+    for run_id in ids:
+        log.store.append(run_id, write_line(make_header(run_id, time.time(), "all")))
+    for _ in range(2):
+        assert sorted(run.id for run in log.runs() if run.state == "running") == ids
+    assert len(log._tallies) == 2  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_live_run_is_followed_to_its_end(path: Path) -> None:

@@ -400,3 +400,15 @@ def test_a_failed_union_in_an_answer_has_the_problems_of_the_arm_that_was_meant(
     assert any("answer.color: required" in text and "side" not in text for text in texts)
     assert any("the end must not be before the start" in text for text in texts)
     assert result.response is not None
+
+
+def test_an_error_has_the_places_of_its_problems_and_the_lines_about_them() -> None:
+    def find(first: int, last: list[int]) -> None: ...
+
+    with pytest.raises(InvalidArgumentsError) as refused:
+        function_schema(find).arguments.parse({"first": "x", "last": [1, "y"]})
+    assert refused.value.paths == (("first",), ("last", 1))
+    assert refused.value.lines == (
+        '- first: got the string "x", but it must be an integer.',
+        '- last[1]: got the string "y", but it must be an integer.',
+    )

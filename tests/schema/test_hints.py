@@ -1,4 +1,4 @@
-"""Parameters that are compiled one by one are what they would be compiled together."""
+"""Parameters are compiled one by one, and share what they have in common."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from typing_extensions import TypedDict
 
-from tests.case_names import name_case
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import FunctionSchema, function_schema
-from toolkit.schema.fields import compiled_hint
 
 
 class Node(BaseModel):
@@ -135,7 +133,6 @@ def received(schema: FunctionSchema, value: Any) -> Any:
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("hint", HINTS, ids=str)
 def test_a_hint_compiles_alone_to_what_it_is_among_others(hint: Any, strict: bool) -> None:
-    assert compiled_hint(hint, strict=strict) is not None
     parts, whole = schemas(hint, strict=strict)
     expected = dict(whole.parameters["properties"])
     del expected["node"]
@@ -214,6 +211,28 @@ def test_nor_is_another_tools_definition_changed() -> None:
     assert list(function_schema(other).parameters["$defs"]["Point"]["properties"]) == ["x", "y"]
 
 
-@pytest.mark.parametrize("hint", ["Missing", Annotated[int, Field(default=3)], object()], ids=name_case)
-def test_what_can_not_be_compiled_alone_is_left_to_the_whole(hint: Any) -> None:
-    assert compiled_hint(hint, strict=False) is None
+def test_two_definitions_of_one_name_are_told_apart() -> None:
+    def there() -> type[BaseModel]:
+        class Point(BaseModel):
+            planet: str
+
+        return Point
+
+    def travel(start: Any, end: Any) -> None: ...
+
+    other: Any = there()
+    travel.__annotations__ = {"start": list[Point] | Point, "end": list[other] | other}
+    parameters = function_schema(travel).parameters
+    assert {name: list(each["properties"]) for name, each in parameters["$defs"].items()} == {
+        "Point": ["x", "y"],
+        "Point2": ["planet"],
+    }
+    assert parameters["properties"]["end"]["anyOf"][1] == {"$ref": "#/$defs/Point2"}
+
+
+def test_a_default_that_is_secret_is_not_shown_to_the_model() -> None:
+    def log_in(token: SecretStr = "hunter2") -> None: ...  # type: ignore[assignment]  # pyright: ignore[reportArgumentType]
+
+    schema = function_schema(log_in)
+    assert schema.parameters["properties"]["token"] == {"type": "string", "writeOnly": True, "format": "password"}
+    assert schema.arguments.parse({})["token"] == "hunter2"

@@ -186,7 +186,7 @@ async def test_a_run_goes_on_from_no_transcript_that_others_wrote(
     desk = make_sealed_desk(tmp_path)
     place = RunPlace(run_id="run", loop="desk", tenant="", metadata={})
     failed = RunSegment(desk, place, [UserMessage("end")])
-    left = failed.leave_error(ProviderError("desk", "it is broken"), {}, is_resumable=False, is_read=True)
+    left = failed.leave_error(ProviderError("desk", "it is broken"), {}, is_resumable=False, is_read=True).write()
     assert left["snapshot"] is None
     kept = {name: value for name, value in (change(left) if change else left).items() if name != "v"}
     again = RunSegment(desk, place, Rest(**kept))

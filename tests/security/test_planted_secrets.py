@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -141,6 +141,49 @@ _SCHEMAS: dict[str, tuple[Mapping[str, Any], str]] = {
     "a user in a URL": ({"url": _TEXT}, '{"url": "https://plant-%s@host.example/x"}'),
     "a password alone in a URL": ({"url": _TEXT}, '{"url": "redis://:plant-%s@host.example/x"}'),
 }
+_PLAIN_NAMES = (
+    *("refresh", "kek", "license_key", "sk_live", "private", "userpwd", "pw", "jwe", "hotp", "puk", "netrc"),
+    *("client_assertion_jwt", "challenge_answer", "scratch_codes", "invite_code", "licence", "unlock", "keys", "codes"),
+    *("pass_hash", "nonce", "device_code"),
+)
+_FRESH: dict[str, tuple[Mapping[str, Any], str]] = {
+    **{f"the name {name}": ({name: _TEXT}, f'{{"{name}": {{}}}}') for name in _PLAIN_NAMES},
+    "a format in capitals": ({"word": {**_TEXT, "format": "PASSWORD"}}, '{"word": {}}'),
+    "a format of another name": ({"word": {**_TEXT, "format": "api-key"}}, '{"word": {}}'),
+    "an extension": ({"word": {**_TEXT, "x-sensitive": True}}, '{"word": {}}'),
+    "secret names": ({"by": {"propertyNames": {"format": "password"}}}, '{"by": {{}: 1}}'),
+    "another name of a secret": ({"word": {**_TEXT, "writeOnly": True}}, '{"phrase_of_mine": {}}'),
+    "a name inside of ambiguous ones": ({"keys": {"type": "array"}}, '{"keys": [{"v": {}}]}'),
+    "a text beside an id": ({"fill": {"type": "array"}}, '{"fill": [{"id": "password", "text": {}}]}'),
+    "an answer beside a question": ({"fill": {"type": "array"}}, '{"fill": [{"ask": "password", "response": {}}]}'),
+    "a value at a path": ({"patch": {"type": "array"}}, '{"patch": [{"path": "/auth/password", "value": {}}]}'),
+    "one of three": ({"steps": {"type": "array"}}, '{"steps": [["set", "password", {}]]}'),
+    "a column of rows": ({"rows": {"type": "array"}}, '{"rows": [["user", "password"], ["ada", {}]]}'),
+}
+_IN_TEXTS = {
+    "a dict in a dict of Python": "d = {'auth': {'value': '%s'}}",
+    "a list of Python": "d = {'tokens': ['%s']}",
+    "an object in an object of JavaScript": "const c = {auth: {value: '%s'}}",
+    "an object in an object's repr": "Config(auth=Auth(value='%s'), n=1)",
+    "a variable of the environment": "os.environ['API_KEY'] = '%s'",
+    "an element of an element": "<credentials><v>%s</v></credentials>",
+    "a list of YAML": "tokens:\n  - %s\n",
+    "an object of YAML": "db:\n  auth:\n    value: %s\n",
+    "a section of TOML": '[credentials]\nvalue = "%s"\n',
+    "a section of settings": "[secrets]\nvalue = %s\n",
+    "a struct of Go": "{Password:%s User:a}",
+    "a variable of PowerShell": "$env:API_TOKEN='%s'",
+    "a setting of Ansible": "ansible_become_pass=%s",
+    "a digest in a header": "Proxy-Authorization: Digest %s",
+    "a bold label": "- **API key**: `%s`",
+    "a table further down": "Users:\nuser,password\nada,%s\n",
+    "a query in GraphQL": 'mutation { login(password: "%s") { id } }',
+    "JSON lines": '{"a": 1}\n{"auth": {"value": "%s"}}',
+    "JSON three levels down": json.dumps({"a": json.dumps({"b": json.dumps({"tokens": ["%s"]})})}),
+    "a quote in a value": '{"password": "ab\\"%s"}',
+    "the fragment of an address": "https://h.example/a#access_token=%s",
+    "a connection string": "Server=h;Uid=a;Pwd=%s;",
+}
 _DEFS = {
     "Login": {"type": "object", "properties": {"word": _MARKED}},
     "Whole": {"type": "object", "writeOnly": True},
@@ -153,6 +196,17 @@ _TYPED: dict[str, tuple[Tool[object], str]] = {
     "a name of a list of a function": (by_name, '{"access_token": [{}]}'),
     "a name in a dict of a function": (by_open_name, '{"options": {"a": {"session": {"id": {}}}}}'),
 }
+
+
+def _list_fresh_kinds() -> list[Kind]:
+    rows = {**_FRESH, **{name: ({"body": _TEXT}, json.dumps({"body": text})) for name, text in _IN_TEXTS.items()}}
+    kinds: list[Kind] = []
+    for number, (name, (properties, arguments)) in enumerate(rows.items()):
+        schema = {"type": "object", "properties": properties}
+        echoing = tool_from_schema(f"fresh_tool_{number}", "Do it.", schema, lambda _: "done")
+        secret = f"Xq{number}w-{number * 7307 + 1009}"
+        kinds.append(Kind(name, echoing, arguments.replace("%s", secret), f'"{secret}"'))
+    return kinds
 
 
 def _list_kinds() -> list[Kind]:
@@ -182,7 +236,7 @@ def _list_kinds() -> list[Kind]:
     return kinds
 
 
-KINDS = _list_kinds()
+KINDS = {"arguments": _list_kinds(), "fresh": _list_fresh_kinds()}
 
 
 def _rename(name: str) -> str:
@@ -213,15 +267,15 @@ WAYS: dict[str, Callable[[Kind], ToolCall]] = {
 
 
 @cache
-def play(way: str) -> Mapping[str, str]:
+def play(way: str, group: str = "arguments") -> Mapping[str, str]:
     """Return all that is shown and written of a run that makes each call, by where it is found."""
     events: list[LoopEvent] = []
     asked: list[ApprovalRequest] = []
     exporter = InMemorySpanExporter()
     spans = TracerProvider()
     spans.add_span_processor(SimpleSpanProcessor(exporter))
-    calls = [WAYS[way](kind) for kind in KINDS]
-    registry = ToolRegistry({kind.tool.definition.name: kind.tool for kind in KINDS}.values())
+    calls = [WAYS[way](kind) for kind in KINDS[group]]
+    registry = ToolRegistry({kind.tool.definition.name: kind.tool for kind in KINDS[group]}.values())
     messages: list[logging.LogRecord] = []
 
     class Collecting(logging.Handler):
@@ -278,8 +332,51 @@ def play(way: str) -> Mapping[str, str]:
 @pytest.mark.parametrize("way", WAYS)
 def test_no_secret_argument_is_shown_or_written(way: str) -> None:
     places = play(way)
-    found = [(kind.name, place) for kind in KINDS for place, shown in places.items() if kind.planted in shown]
+    found = [
+        (kind.name, place) for kind in KINDS["arguments"] for place, shown in places.items() if kind.planted in shown
+    ]
     assert found == []
+
+
+@pytest.mark.parametrize("way", ["as it should be", "under a repaired name", "wrong beside it", "cut off"])
+def test_no_secret_of_another_kind_is_shown_or_written(way: str) -> None:
+    places = play(way, "fresh")
+    found = [(kind.name, place) for kind in KINDS["fresh"] for place, shown in places.items() if kind.planted in shown]
+    assert found == []
+
+
+def test_what_a_tool_repeats_of_a_secret_is_struck_out_of_events_logs_and_cassettes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    def sign_in(password: str, phrase: SecretStr, n: int = 0) -> str:
+        """Sign in."""
+        if n:
+            raise ValueError(f"no account has {password} or {phrase.get_secret_value()}")
+        return f"{password} and {phrase.get_secret_value()} are right"
+
+    events: list[LoopEvent] = []
+    text = '{"password": "word-79-x", "phrase": "phrase-79-y", "n": %d}'
+    calls = [ToolCall(str(number), "sign_in", text % number) for number in range(2)]
+    recording = RecordingProvider(ScriptedProvider([AssistantMessage(calls), "done"]), tmp_path / "cassette.jsonl")
+    result = tool_loop_sync(recording, ToolRegistry([sign_in]), "go", config=ToolLoopConfig(on_event=events.append))
+    dumped = json.dumps([dump_event(each) for each in events])
+    shown = dumped + repr(events) + caplog.text + (tmp_path / "cassette.jsonl").read_text()
+    assert "are right" in shown
+    assert "no account has" in caplog.text
+    assert "-79-" not in shown
+    assert "word-79-x and phrase-79-y are right" in str([message.text for message in result.messages])
+
+
+def test_a_model_is_sent_no_default_of_a_secret() -> None:
+    @tool
+    def connect(host: str = "db", password: str = "by-default-80", auth: Literal["basic", "none"] = "none") -> str:
+        """Connect."""
+        return f"{host} {password} {auth}"
+
+    sent = connect.definition.parameters["properties"]
+    assert [name for name, each in sent.items() if "default" in each] == ["host", "auth"]
+    assert connect() == "db by-default-80 none"
 
 
 def test_the_places_are_not_empty() -> None:

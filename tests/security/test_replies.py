@@ -21,7 +21,7 @@ from tests.sources.openapi.pets import document, operation
 from toolkit import ChatRequest, Provider, ProviderError, ToolCall, ToolRegistry, UserMessage
 from toolkit.chat.provider import closing
 from toolkit.errors import BadResponseError
-from toolkit.http_replies import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
+from toolkit.http_client import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
 from toolkit.providers import ClosableProvider
 from toolkit.providers.adapter import ServerEventReader
 from toolkit.providers.anthropic import AnthropicProvider

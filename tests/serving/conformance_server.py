@@ -194,6 +194,13 @@ async def slow_compute(seconds: float, label: str = "") -> str:
 
 
 @tool
+async def test_reconnection() -> str:
+    """Take longer than a stream."""
+    await anyio.sleep(1)
+    return "still here"
+
+
+@tool(tags={"task_only"})
 async def failing_job() -> None:
     """Take a while, and fail."""
     await anyio.sleep(1)
@@ -266,6 +273,7 @@ async def main() -> None:
         test_trigger_tool_change,
         greet,
         slow_compute,
+        test_reconnection,
         failing_job,
         protocol_error_job,
         confirm_delete,
@@ -274,7 +282,8 @@ async def main() -> None:
     ]
     for each in tools:
         registry.register(each)
-    await serve_mcp_http(registry, context_for=lambda request: request, port=int(sys.argv[1]), task_after=0.3)
+    options: Any = {"port": int(sys.argv[1]), "task_after": 0.3, "stream_seconds": 0.3}
+    await serve_mcp_http(registry, context_for=lambda request: request, **options)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,12 @@ from fastmcp.exceptions import NotFoundError
 from fastmcp.server.auth import StaticTokenVerifier
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Namespace
+from mcp.client.subscriptions import listen
 from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 
 from tests.serving.test_users import ORDERS, TOKENS, find_user, made, shop
+from tests.sources.mcp.threaded import serving_in_thread
 from toolkit import Permissions, ToolRegistry, deny, tool
 from toolkit.serving.fastmcp import RegistryProvider
 from toolkit.serving.mcp import mcp_app
@@ -205,6 +207,29 @@ async def test_clients_are_notified_of_a_change_of_the_registry() -> None:
         registry.register(wipe)
         await changed.wait()
         assert [each.name for each in await client.list_tools()] == ["add", "wipe"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_fastmcps_client_is_notified_by_our_server(mode: Literal["legacy", "auto"]) -> None:
+    registry: ToolRegistry[object] = ToolRegistry([add])
+    changed = anyio.Event()
+
+    async def note(message: Any) -> None:
+        if isinstance(message, wire.ToolListChangedNotification):
+            changed.set()
+
+    with serving_in_thread(lambda _: mcp_app(registry)) as port, anyio.fail_after(240):
+        async with Client(f"http://127.0.0.1:{port}/mcp", message_handler=note, mode=mode) as client:
+            assert [each.name for each in await client.list_tools()] == ["add"]
+            if mode == "auto":  # this revision notifies those who subscribe, which FastMCP's client does not
+                async with listen(client.session, tools_list_changed=True) as changes:
+                    registry.register(wipe)
+                    await anext(aiter(changes))
+            while mode == "legacy" and not changed.is_set():  # what comes before its stream is open is lost
+                registry.register_or_replace(wipe)
+                with anyio.move_on_after(1):
+                    await changed.wait()
+            assert [each.name for each in await client.list_tools()] == ["add", "wipe"]
 
 
 class Size(Enum):

@@ -90,6 +90,16 @@ def served(registry: ToolRegistry[App] | None = None, app: App | None = None, er
     return InMemory(mcp_server(registry or made(), app or App("ada")), era)
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_clients_see_the_instructions_of_the_server(era: Era) -> None:
+    server = mcp_server(made(), App("ada"), name="adder", instructions="Add before you forecast.")
+    with anyio.fail_after(240):
+        async with Client(InMemory(server, era).open()) as client:
+            assert client.server_info is not None
+            assert client.server_info.name == "adder"
+            assert client.instructions == "Add before you forecast."
+
+
 async def test_clients_see_schemas_titles_and_annotations() -> None:
     with anyio.fail_after(240):
         async with Client(served().open()) as client:

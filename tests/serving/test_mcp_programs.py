@@ -38,7 +38,7 @@ NOT_OF_A_SERVER = {
     *("sep-2640-skills-manifest", "tools-call-sampling", "input-required-result-basic-sampling"),
     *("input-required-result-basic-list-roots", "input-required-result-multiple-input-requests"),
     *("input-required-result-non-tool-request", "input-required-result-capability-check"),
-    *("server-sse-polling", "tasks-required-task-error", "tasks-status-notifications"),
+    "tasks-status-notifications",
 }
 NOT_OF_A_CLIENT = {
     *("auth/enterprise-managed-authorization", "auth/dpop", "auth/dpop-nonce", "auth/wif-jwt-bearer"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import CoroutineType
 from typing import Any, Literal
@@ -17,12 +20,15 @@ import anyio.to_thread
 import httpx2
 import mcp.types as wire
 import pytest
+from anyio.streams.text import TextReceiveStream
 from fastmcp import FastMCP
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 
+from tests.sources.mcp.test_callers import Shop
 from tests.sources.mcp.threaded import serving_in_thread
-from toolkit import ToolCall, ToolRegistry, tool, tool_with_ctx
+from toolkit import ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx
 from toolkit.errors import McpError
 from toolkit.serving.mcp import McpRequest, mcp_app
 from toolkit.sources.mcp import http, mcp_tools
@@ -64,6 +70,8 @@ def make_app(_: int) -> Callable[..., Any]:
     return mcp_app(registry, context_for=lambda request: request, requests_per_minute=None)
 
 
+MOST_GROWTH = 30 * 2**20  # bytes, of clients and server together; a kilobyte for each answer would be more
+ROOT = str(Path(__file__).parents[2])
 SERVED = ("mcp.", "mcp_types.", "starlette.", "toolkit.serving.")
 
 
@@ -75,8 +83,17 @@ def count_leftovers() -> dict[str, int]:
     return {
         "objects": sum(kind.__module__.startswith(SERVED) for kind in objects),
         "coroutines": objects.count(CoroutineType),
+        "sessions": objects.count(StreamableHTTPServerTransport),
         "files": files,
     }
+
+
+def count_resident_bytes() -> int:
+    """Return the memory of this process, where the kernel says it."""
+    gc.collect()
+    if sys.platform != "linux":
+        return 0
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize(
@@ -107,15 +124,17 @@ async def test_many_clients_at_once_get_each_their_answers_and_leave_nothing_beh
                 for number in range(count):
                     tasks.start_soon(use, f"client {number}", "legacy" if number % 2 else "auto", ends)
 
-        await use_all(2, 0)
+        await use_all(clients, seconds / 10)
         await anyio.to_thread.run_sync(lambda: None)
-        before = count_leftovers()
+        before, resident = count_leftovers(), count_resident_bytes()
         await use_all(clients, seconds)
         with anyio.move_on_after(30):
             while any(count > before[name] for name, count in count_leftovers().items()):  # noqa: ASYNC110
                 await anyio.sleep(0.2)
-        after = count_leftovers()
+        after, grown = count_leftovers(), count_resident_bytes() - resident
     print(f"{clients} clients, {answered} answers in {seconds} s; before {before}, after {after}")
+    print(f"resident: {resident / 2**20:.1f} MiB before, {grown / 2**20:.1f} MiB more after")
+    assert grown < MOST_GROWTH
     assert answered >= clients
     assert all(after[name] <= before[name] for name in before)
 
@@ -151,6 +170,71 @@ async def test_our_client_makes_more_calls_at_once_than_a_pool_has_connections()
                 for number in range(150):
                     tasks.start_soon(call, number)
     assert answers == ["all are here"] * 150
+
+
+@pytest.mark.parametrize("is_modern", [True, False], ids=["modern", "with sessions"])
+async def test_our_client_that_is_killed_in_the_middle_of_a_stream_leaves_nothing_behind(
+    *, is_modern: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkit.serving.mcp.web._IDLE_SECONDS", 0.5)
+    outcomes: list[str] = []
+
+    def make(_: int) -> Callable[..., Any]:
+        @tool_with_ctx
+        async def work(context: ToolContext[object], seconds: float) -> str:
+            """Work."""
+            try:
+                for step in range(int(seconds * 20)):
+                    context.report_progress(f"step {step}")
+                    await anyio.sleep(0.05)
+                outcomes.append("finished")
+            except anyio.get_cancelled_exc_class():
+                outcomes.append("cancelled")
+                raise
+            return "done"
+
+        return shop.wrap(mcp_app(ToolRegistry([work]), task_after=None))
+
+    shop = Shop(is_modern)
+
+    @asynccontextmanager
+    async def working(seconds: float) -> AsyncGenerator[tuple[anyio.abc.Process, TextReceiveStream]]:
+        command = [sys.executable, str(Path(__file__).parent / "working_client.py"), url, str(seconds)]
+        async with await anyio.open_process(command, stderr=None, env={**os.environ, "PYTHONPATH": ROOT}) as process:
+            assert process.stdout is not None
+            yield process, TextReceiveStream(process.stdout)
+
+    async def run_whole() -> str:
+        async with working(0.2) as (_, lines):
+            return "".join([text async for text in lines])
+
+    with serving_in_thread(make) as port, anyio.fail_after(60):
+        url = f"http://127.0.0.1:{port}/mcp"
+        whole = await run_whole()
+        await wait_for_end(outcomes, 1)
+        while (before := count_leftovers())["sessions"]:  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+        async with working(600) as (process, lines):
+            seen = ""
+            while "step 3" not in seen:
+                seen += await lines.receive()
+            os.kill(process.pid, signal.SIGKILL)
+        await wait_for_end(outcomes, 2)
+        with anyio.move_on_after(30):
+            while any(count > before[name] for name, count in count_leftovers().items()):  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+        after = count_leftovers()
+        again = await run_whole()
+    assert whole == again == "1: step 0\n2: step 1\n3: step 2\n4: step 3\ndone\n"
+    # Up to the revisions of 2025 a lost connection cancels no call: it ends by itself, or with its session.
+    assert outcomes in [["finished", end, "finished"] for end in ("cancelled", *(() if is_modern else ("finished",)))]
+    assert before["sessions"] == after["sessions"] == 0
+    assert all(after[name] <= before[name] for name in before)
+
+
+async def wait_for_end(outcomes: list[str], count: int) -> None:
+    while len(outcomes) < count:  # noqa: ASYNC110 - of a call in another thread
+        await anyio.sleep(0.05)
 
 
 HEAD = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
@@ -17,14 +18,17 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import jsonrpc
 
 from tests.serving.test_mcp import ERAS, Era, InMemory
+from tests.serving.test_resumed_streams import Raw
+from tests.serving.test_users import reached
 from tests.sources.mcp.threaded import serving_in_thread
 from toolkit import ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx
 from toolkit.agents import sub_agent_tool
+from toolkit.errors import McpError
 from toolkit.serving.mcp import McpRequest, mcp_app, mcp_server
 from toolkit.sources import ServerLimits
-from toolkit.sources.mcp import Elicitation, mcp_tools
+from toolkit.sources.mcp import Elicitation, McpNotFoundError, mcp_tools
 from toolkit.sources.mcp.session import WatchedTransport
-from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task
+from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task, read_task_page
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -242,6 +246,106 @@ async def test_a_user_has_a_bounded_number_of_tasks(era: Era, monkeypatch: pytes
         await begin(client, "wait", era)
         with pytest.raises(MCPError, match="There is no such task"):  # an ended one makes room
             await ask_about(client, "get", first.task_id)
+
+
+def serve_builder(desk: Desk, era: Era, *, task_after: float | None = 60) -> InMemory:
+    @tool_with_ctx(tags={"task_only"})
+    async def build(request: McpRequest) -> str:
+        """Build."""
+        answer = await request.elicit("Whose?", FORM) if request.client.startswith("toolkit") else None
+        desk.begun.set()
+        await desk.may_end.wait()
+        return f"built {answer}"
+
+    registry = ToolRegistry[McpRequest]([build])
+    return InMemory(mcp_server(registry, context_for=lambda request: request, task_after=task_after), era)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_tool_that_runs_only_as_a_task_is_refused_to_a_client_that_does_not_ask_for_one(era: Era) -> None:
+    desk = Desk()
+    desk.may_end.set()
+    with anyio.fail_after(240):
+        async with Client(serve_builder(desk, era).open()) as client:
+            (listed,) = (await client.list_tools()).tools
+            with pytest.raises(MCPError, match="The tool build runs only as a task") as refused:
+                await client.call_tool("build", {})
+        async with connected(serve_builder(desk, era)) as client:
+            task = await begin(client, "build", era)  # though it is short
+            result = await TaskFollower(task, lambda text: None).follow(client)
+        async with Client(serve_builder(desk, era, task_after=None).open()) as client:
+            plain = await client.call_tool("build", {})
+    required = wire.ToolExecution(task_support="required")
+    assert listed.execution == (None if era == "modern" else required)  # later revisions don't say it
+    assert refused.value.error.code == (
+        jsonrpc.MISSING_REQUIRED_CLIENT_CAPABILITY if era == "modern" else jsonrpc.METHOD_NOT_FOUND
+    )
+    assert text_of(result) == text_of(plain) == "built None"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_our_client_calls_a_tool_that_runs_only_as_a_task(era: Era) -> None:
+    desk = Desk()
+    desk.may_end.set()
+    with anyio.fail_after(240):
+        server = serve_builder(desk, era)
+        async with mcp_tools(server, elicitation=lambda question: {"name": "Ada"}) as tools:
+            result = await ToolRegistry(tools).execute(ToolCall("1", "build", "{}"))
+    assert result.text == "built {'name': 'Ada'}"
+
+
+async def test_our_client_lists_tasks_page_by_page_and_follows_one_of_another_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolkit.serving.mcp.tasks._PAGE", 2)
+    desk = Desk()
+    with anyio.fail_after(240):
+        async with mcp_tools(desk.served("legacy")) as tools:
+
+            async def begin_tasks(client: Client) -> list[str]:
+                return [(await begin(client, "wait", "legacy")).task_id for _ in range(5)]
+
+            ids = await tools._session.request("begin tasks", begin_tasks)  # pyright: ignore[reportPrivateUsage]
+            await desk.begun.wait()
+            listed = await tools.tasks()
+            desk.may_end.set()
+            done = await tools.follow_task(ids[3])
+            with pytest.raises(McpError, match="could not follow the task 'guessed': There is no such task"):
+                await tools.follow_task("guessed")
+            after = {each.task_id: each.status for each in await tools.tasks()}
+    assert [each.task_id for each in listed] == ids
+    assert {each.status for each in listed} == {"working"}
+    assert done.text == "waited"
+    assert after[ids[3]] == "completed"
+
+
+async def test_a_list_of_tasks_has_no_page_of_a_forged_cursor_and_none_in_later_revisions() -> None:
+    async with connected(Desk().served("legacy")) as client:
+        for cursor in ("-1", "first", "²"):
+            with pytest.raises(MCPError, match="The cursor is none that this server gave"):
+                await read_task_page(client, cursor)
+        assert await read_task_page(client, "99") == ([], None)
+    with anyio.fail_after(240):
+        async with mcp_tools(Desk().served("modern")) as tools:
+            with pytest.raises(McpNotFoundError, match="could not list the tasks"):
+                await tools.tasks()
+
+
+@pytest.mark.parametrize("auth", [{"token of ada": "ada", "token of bob": "bob"}, None], ids=["users", "sessions"])
+async def test_a_list_of_tasks_has_only_those_of_the_user_or_else_of_the_session(auth: Any) -> None:
+    desk = Desk()
+    app = mcp_app(desk.registry(), context_for=lambda request: request, auth=auth)
+    with anyio.fail_after(240):
+        async with reached(app) as client:
+            ada, bob = (Raw(client, token) for token in ("token of ada", "token of bob"))
+            for each in (ada, bob):
+                await each.greet()
+            await ada.ask(1, "tools/call", name="wait", arguments={}, task={})
+            await desk.begun.wait()
+            texts = [await each.ask(2, "tasks/list") for each in (ada, bob)]
+            desk.may_end.set()
+    counts = [len(json.loads(text[text.index("{") :])["result"]["tasks"]) for text in texts]
+    assert counts == [1, 0]
 
 
 class _Params(wire.RequestParams):

@@ -170,6 +170,17 @@ async def test_a_session_is_only_for_the_user_who_opened_it() -> None:
     assert "lamp" not in foreign.text
 
 
+async def test_no_more_sessions_are_open_at_once_than_are_allowed() -> None:
+    with anyio.fail_after(240):
+        async with reached(shop(TOKENS, max_sessions=1)) as client:
+            first = await post(client, "s3cret-of-ada")
+            second = await post(client, "s3cret-of-bob")
+            own = {"authorization": "Bearer s3cret-of-ada", "mcp-session-id": first.headers["mcp-session-id"]}
+            await client.delete("/mcp", headers=own)
+            third = await post(client, "s3cret-of-bob")
+    assert [first.status_code, second.status_code, third.status_code] == [200, 503, 200]
+
+
 async def check_token(token: str) -> str | None:
     await anyio.lowlevel.checkpoint()
     if token == "broken":

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mcp.server.subscriptions import ToolsListChanged
+from mcp.types import ToolAnnotations
 
 from tests.sources.mcp.memory_server import Handler, MemoryServer, listed, text
 from toolkit import ConfigurationError, ToolRegistry
@@ -53,6 +54,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("schema", {"input_schema": {"type": "object", "properties": {"key": {"type": "string"}}}}, "+    key:"),
     ("output", {"output_schema": {"type": "object", "properties": {}}}, "+output_schema:"),
     ("title", {"title": "Add!"}, "+title:"),
+    ("annotations", {"annotations": ToolAnnotations(read_only_hint=True)}, "+annotations:"),
 ]
 
 

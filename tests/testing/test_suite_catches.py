@@ -9,27 +9,27 @@ import pytest
 pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).parents[2]
-WHOLE = "test_whatever_is_said_is_heard_whole_and_in_pieces"
-REFUSAL = "test_a_refusal_says_what_and_whether_to_try_again"
+WHOLE = "test_both_methods_return_the_whole_response"
+REFUSAL = "test_an_error_response_becomes_the_right_exception"
 CAUGHT_BY = {
     "LosesCallIds": f"{WHOLE}[one call]",
-    "SaysNoCost": "test_usage_tells_of_caches_and_reasoning[generate]",
-    "AlwaysEndsItsTurn": "test_the_reason_to_stop_is_told[stream]",
-    "LosesWhatWaits": "test_what_only_the_application_can_answer_ends_a_loop_by_its_name[stream]",
-    "LosesItems": "test_each_kind_of_item_is_kept_and_goes_back[stream]",
-    "TellsTheEndTwice": "test_many_deltas_are_one_text[stream]",
+    "SaysNoCost": "test_usage_includes_cache_and_reasoning_tokens[generate]",
+    "AlwaysEndsItsTurn": "test_the_stop_reason_is_reported[stream]",
+    "LosesWhatWaits": "test_an_item_for_the_application_ends_the_loop[stream]",
+    "LosesItems": "test_each_kind_of_item_is_stored_and_sent_back[stream]",
+    "TellsTheEndTwice": "test_many_deltas_join_to_one_text[stream]",
     "TellsArgumentsTwice": f"{WHOLE}[one call]",
     "LosesSpaces": f"{WHOLE}[text]",
-    "ChangesTheMessages": "test_a_request_is_left_as_it_is[generate]",
-    "RepeatsItsFirstRequest": "test_a_request_is_left_as_it_is[generate]",
-    "ForgetsTheChoice": "test_the_choice_of_tools_is_asked_for",
-    "DoesOneThingAtATime": "test_requests_may_run_side_by_side[generate]",
+    "ChangesTheMessages": "test_a_request_is_not_changed[generate]",
+    "RepeatsItsFirstRequest": "test_a_request_is_not_changed[generate]",
+    "ForgetsTheChoice": "test_the_tool_choice_is_sent",
+    "DoesOneThingAtATime": "test_requests_may_run_concurrently[generate]",
     "TriesAgain": f"{REFUSAL}[503]",
     "ShowsTheKey": f"{REFUSAL}[500]",
     "ForgetsTheStatus": f"{REFUSAL}[400]",
-    "TakesACutForTheEnd": "test_a_stream_that_breaks_off_is_an_error_and_never_a_short_answer[cut]",
+    "TakesACutForTheEnd": "test_an_interrupted_stream_is_an_error[cut]",
     "HasNoTime": "test_a_timeout_is_an_error_and_closes_the_connection[generate]",
-    "LeavesStreamsOpen": "test_leaving_a_stream_closes_the_connection",
+    "LeavesStreamsOpen": "test_closing_a_stream_closes_the_connection",
 }
 
 

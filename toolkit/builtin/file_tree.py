@@ -757,7 +757,7 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
     except regex.error as error:
         raise ToolFailedError(
             f"'{escape_in_text(pattern)}' is no valid regular expression: {error}. "
-            "Mend it, or set literal to true to find it as it is."
+            "Correct it, or set literal to true to find it as it is."
         ) from error
     except RecursionError as error:
         raise ToolFailedError("The pattern is nested too deeply. Use fewer brackets.") from error

@@ -346,7 +346,7 @@ def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> 
             return Deny(ToolDeniedError(reason).message)
         case Modify(arguments):
             try:
-                ready.modify(ready.registration.arguments.parse(_copy_given(arguments), mend=False))
+                ready.modify(ready.registration.arguments.parse(_copy_given(arguments), repair=False))
             except InvalidArgumentsError as error:
                 return Deny(f"The approver changed the arguments wrongly. {error.message}")
             judged = permit(ready, policy)

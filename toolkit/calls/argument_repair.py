@@ -57,6 +57,8 @@ _SENTENCES = re.compile(
 _OWN_SENTENCES = re.compile(r"[^\W\d_].*[.!?\u2026\u3002\uff01\uff1f]", re.DOTALL)
 _LABEL = re.compile(r"(\w++)\s*+[:=]")
 _KNOWN_LABELS = {*WRAPPERS, "json"}
+# A quote with a space behind it and none before: in a text that is no JSON, they may have been swapped.
+_MISPLACED_QUOTE = re.compile(r"(?<=[:,\[{])[\"'][ ]\S")
 _JSON_TOKEN = re.compile(
     rf"""
     (?P<blank>   {BLANK} )
@@ -184,8 +186,8 @@ class Reading:
     assumed: tuple[str, ...] = ()
 
 
-def read_strictly(text: str, *, takes_prose: bool = False) -> Reading:
-    """Return the only reading of a text, by the rules of `repair_arguments`.
+def read_strictly(text: str, *, takes_prose: bool = False) -> list[Reading]:
+    """Return the reading of a text, by the rules of `repair_arguments`, and those with numbers such as ``.5`` as texts.
 
     Args:
         text: The text.
@@ -197,14 +199,14 @@ def read_strictly(text: str, *, takes_prose: bool = False) -> Reading:
     if len(text) > LONGEST_TEXT:
         raise UnclearError
     assumed: list[str] = []
-    repaired = _read_encoded(text, _MOST_ENCODINGS, assumed, takes_prose=takes_prose)
-    return Reading(repaired, tuple(dict.fromkeys(assumed)))
+    texts = _read_encoded(text, _MOST_ENCODINGS, assumed, takes_prose=takes_prose)
+    return [Reading(each, tuple(dict.fromkeys(assumed))) for each in texts]
 
 
-def _read_encoded(text: str, encodings: int, assumed: list[str], *, takes_prose: bool = False) -> str:
+def _read_encoded(text: str, encodings: int, assumed: list[str], *, takes_prose: bool = False) -> list[str]:
     text = text.strip(SPACES)
     if text in {"", "null", "None"}:
-        return "{}"
+        return ["{}"]
     if text.startswith('{\\"'):
         text = f'"{text}"'  # encoded again, without the quotes around it
     if _QUOTED_STRING.fullmatch(text):
@@ -215,13 +217,16 @@ def _read_encoded(text: str, encodings: int, assumed: list[str], *, takes_prose:
     start = text.find("{")
     if start < 0:
         raise UnclearError
+    known = len(assumed)
     reader = _StrictReader(assumed)
     end = reader.read(text, start)
+    if reader.may_be_misplaced and len(assumed) > known:
+        raise UnclearError
     if not _is_whole_call(text[:start], text[end:], takes_prose=takes_prose):
         raise UnclearError
     if text[:start] or text[end:]:
         assumed.append("the text around the object was left out")
-    return "".join(reader.pieces)
+    return reader.list_texts()
 
 
 def _is_whole_call(before: str, after: str, *, takes_prose: bool) -> bool:
@@ -277,13 +282,15 @@ def _may_be_name(key: str) -> bool:
 class _StrictReader:
     """Reads one object, with its own stack, so that nesting costs no recursion."""
 
-    __slots__ = ("_assumed", "_levels", "_members", "_wants", "pieces")
+    __slots__ = ("_assumed", "_levels", "_loose_numbers", "_members", "_wants", "may_be_misplaced", "pieces")
 
     def __init__(self, assumed: list[str]) -> None:
         self.pieces: list[str] = []
+        self.may_be_misplaced = False  # true if a quote may be, which is only assumed in a text that is no JSON
         self._assumed = assumed
         # By open object, the places of its members' values in `pieces`; None for a list.
         self._levels: list[dict[str, tuple[int, int]] | None] = []
+        self._loose_numbers: dict[int, str] = {}  # those that are no JSON, by their places in `pieces`
         self._members: list[tuple[str, int]] = []  # the name of each open member, and the place of its first piece
         # Or "item" or "key", which a closing bracket may replace; "colon", "comma", "part" of a string, "brace".
         self._wants = "value"
@@ -305,7 +312,17 @@ class _StrictReader:
             if not self._levels:
                 return token.end()
             last = kind or ""
+            if last == "string" and _MISPLACED_QUOTE.match(text, token.start()):
+                self.may_be_misplaced = True
         raise UnclearError(is_cut_off=True)
+
+    def list_texts(self) -> list[str]:
+        """Return the JSON, and that with the loose numbers as texts: all of them, and each of the first ones alone."""
+        loose = {place: f'"{token}"' for place, token in self._loose_numbers.items() if place < len(self.pieces)}
+        alone = [{place: token} for place, token in [*loose.items()][:_MOST_READINGS]] if len(loose) > 1 else []
+        nothing: dict[int, str] = {}
+        ways = [nothing, loose, *alone] if loose else [nothing]
+        return ["".join([quoted.get(place, piece) for place, piece in enumerate(self.pieces)]) for quoted in ways]
 
     def _pass_blank(self, blank: str, last: str) -> None:
         if blank.strip(SPACES):
@@ -420,6 +437,8 @@ class _StrictReader:
             if written is None:
                 raise UnclearError
             self._assumed += _note_spelling(token, written)
+            if kind == "number" and written != token:
+                self._loose_numbers[len(self.pieces)] = token
             self.pieces.append(written)
         self._wants = "comma"
 
@@ -474,7 +493,7 @@ def _read_number(token: str) -> str | None:
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairStep:
     """One step of a repair.
 
     Args:
@@ -488,9 +507,9 @@ class Mended:
     assumed: tuple[str, ...]
 
 
-def mend_arguments(
+def repair_to_fit(
     text: str, parser: ArgumentsParser, error: InvalidArgumentsError, *, tool_name: str = ""
-) -> tuple[dict[str, Any], list[Mended]]:
+) -> tuple[dict[str, Any], list[RepairStep]]:
     """Return the arguments that a refused text must mean, and the steps of the repair.
 
     Args:
@@ -504,41 +523,39 @@ def mend_arguments(
         InvalidArgumentsError: No reading fits the schema, or several do; the message is for the model.
     """
     if not isinstance(error, MalformedJsonError):
-        return _mend_values(text, parser, error, tool_name)
+        return _repair_values(text, parser, error, tool_name)
     try:
-        reading = read_strictly(text, takes_prose=True)
+        readings, is_strict = read_strictly(text, takes_prose=True), True
     except UnclearError as unclear:
         if unclear.is_cut_off:
             raise error from None
         if (bare := _read_bare_text(text)) is not None:
-            return _mend_values(bare, parser, error, tool_name)
-        return _choose_reading(find_readings(text, parser.nodes), parser, error)
-    first = Mended("text", reading.text, reading.assumed)
-    try:
-        return parser.parse_json(reading.text), [first]
-    except MalformedJsonError:
-        raise error from None
-    except InvalidArgumentsError as still_wrong:
-        arguments, more = _mend_values(reading.text, parser, still_wrong, tool_name)
-        return arguments, [first, *more]
+            return _repair_values(bare, parser, error, tool_name)
+        readings, is_strict = find_readings(text, parser.nodes), False
+    return _choose_reading(readings, parser, error, tool_name, is_strict=is_strict)
 
 
 def _choose_reading(
-    readings: list[Reading], parser: ArgumentsParser, error: InvalidArgumentsError
-) -> tuple[dict[str, Any], list[Mended]]:
-    """Return the only reading that the schema accepts, after a repair of values if it accepts none without."""
-    for mends_values in (False, True):
-        found: dict[str, tuple[dict[str, Any], list[Mended]]] = {}
+    readings: list[Reading], parser: ArgumentsParser, error: InvalidArgumentsError, tool_name: str, *, is_strict: bool
+) -> tuple[dict[str, Any], list[RepairStep]]:
+    """Return the only reading that the schema accepts, after a repair of values if it accepts none without.
+
+    The problems of a strict reading are raised; the others only make it ambiguous.
+    """
+    for repairs_values in (False, True):
+        found: dict[str, tuple[dict[str, Any], list[RepairStep]]] = {}
         for reading in readings:
-            first = Mended("text", reading.text, reading.assumed)
+            first = RepairStep("text", reading.text, reading.assumed)
             try:
-                if mends_values:
-                    arguments, more = _mend_values(reading.text, parser, error, "")
+                if repairs_values:
+                    arguments, more = _repair_values(reading.text, parser, error, tool_name if is_strict else "")
                 else:
-                    arguments, more = parser.parse_json(reading.text), list[Mended]()
-            except InvalidArgumentsError:
+                    arguments, more = parser.parse_json(reading.text), list[RepairStep]()
+            except InvalidArgumentsError as refusal:
+                if is_strict and reading is readings[0] and not isinstance(refusal, MalformedJsonError):
+                    error = refusal
                 continue
-            found[parser.dump_json(arguments, reveal_secrets=True)] = (arguments, [first, *more])
+            found.setdefault(parser.dump_json(arguments, reveal_secrets=True), (arguments, [first, *more]))
         if len(found) > 1:
             raise MalformedJsonError(f"{error.message} It can be read in more than one way.")
         for arguments, steps in found.values():
@@ -561,9 +578,9 @@ def _read_bare_text(text: str) -> str | None:
         return None
 
 
-def _mend_values(
+def _repair_values(
     text: str, parser: ArgumentsParser, error: InvalidArgumentsError, tool_name: str
-) -> tuple[dict[str, Any], list[Mended]]:
+) -> tuple[dict[str, Any], list[RepairStep]]:
     value = json.loads(text.strip() or "{}")  # the parser also strips vertical tabs
     for candidate, assumed in _list_other_values(value, parser, tool_name):
         try:
@@ -572,7 +589,7 @@ def _mend_values(
             # The problems after a step say more than those before it.
             error = still_wrong if candidate is not value and is_object(candidate) and is_object(value) else error
             continue
-        return arguments, [Mended("values", json.dumps(candidate, ensure_ascii=False), assumed)]
+        return arguments, [RepairStep("values", json.dumps(candidate, ensure_ascii=False), assumed)]
     raise error
 
 
@@ -613,13 +630,13 @@ def _unwrap_arguments(value: Any, parser: ArgumentsParser, tool_name: str) -> tu
         return None
     if isinstance(inner, str):
         try:
-            inner = json.loads(read_strictly(inner).text)
+            inner = json.loads(read_strictly(inner)[0].text)
         except UnclearError:
             return None
     return (inner, f'the object under "{name}" was read as the arguments') if is_object(inner) else None
 
 
-def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
+def explain_nulls(text: str, parser: ArgumentsParser) -> RepairStep | None:
     """Return the step that read null for parameters with a default as left out; None if there was none."""
     try:
         value = json.loads(text)
@@ -635,7 +652,7 @@ def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
         del container[path[-1]]
     names = [".".join(map(str, path)) for path in paths]
     assumed = tuple([f"{name}: null was read as left out" for name in names])
-    return Mended("values", json.dumps(value, ensure_ascii=False), assumed)
+    return RepairStep("values", json.dumps(value, ensure_ascii=False), assumed)
 
 
 class _Level(NamedTuple):
@@ -678,7 +695,7 @@ def find_readings(text: str, nodes: Nodes) -> list[Reading]:
         text = html.unescape(text)
         before = frozenset({"HTML entities were decoded"})
         try:
-            return [Reading(read_strictly(text).text, (*before,))]
+            return [Reading(each.text, (*before,)) for each in read_strictly(text)]
         except UnclearError as error:
             if error.is_cut_off:
                 return []
@@ -754,7 +771,7 @@ class _Search:
         if not after.strip():
             return False
         try:
-            again = read_strictly(after).text
+            again = read_strictly(after)[0].text
         except UnclearError:
             return False
         return after.lstrip()[:1] == "{" and json.loads(again) == json.loads(whole)
@@ -892,7 +909,8 @@ class _Search:
                 assumed = self._note_inner_quotes(raw, closers, is_member=is_member) if has_inner else set[str]()
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were corrected")
-                for piece, more in _read_contents(raw):
+                may_be_misplaced = _MISPLACED_QUOTE.match(self.text, place.position) is not None
+                for piece, more in _read_contents(raw, may_be_misplaced=may_be_misplaced):
                     yield end, piece, frozenset({*assumed, *more})
             has_inner = True
 
@@ -917,6 +935,8 @@ class _Search:
         number = _NUMBER_LIKE.match(self.text, place.position)
         written = None if number is None else _read_number(number[0])
         if number is not None and written is not None and self._is_value_end(place, number.end()):
+            if written != number[0] and "string" in types:
+                return  # it may be a text
             yield number.end(), written, _note_spelling(number[0], written)
             return
         bare = _BARE_WORDS.match(self.text, place.position)
@@ -1004,8 +1024,10 @@ def _compile_member(nodes: Nodes) -> re.Pattern[str]:
     return re.compile(rf"(?:{touches}){_JUNK}:{parts}", re.DOTALL)
 
 
-def _read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _read_contents(raw: str, *, may_be_misplaced: bool = False) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the readings of a text between two quotes; escapes that JSON lacks are backslashes of the text."""
+    if may_be_misplaced:
+        yield from _read_contents(raw[1:])
     if _CONTROL_CHARACTERS.search(raw) or _LOST_EDGE.fullmatch(f'"{raw}"'):
         return
     escapes = {escape[1] for escape in _ESCAPE.finditer(raw)}
@@ -1026,7 +1048,8 @@ def _read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _is_balanced(text: str) -> bool:
     """Return whether the brackets in a text match; if not, a string may have swallowed its own end."""
     awaited: list[str] = []
-    for character in re.findall(r"[{}\[\]]", text):
+    for found in re.finditer(r"[{}\[\]]", text):  # in most texts that are not balanced, the first one says so
+        character = found[0]
         if character in "{[":
             awaited.append("}" if character == "{" else "]")
         elif not awaited or awaited.pop() != character:
@@ -1050,27 +1073,31 @@ def _read_flat(text: str, nodes: Nodes) -> Reading | None:
     name begins a line. Unknown names of this form, extra commas, and quotes inside a value make the text ambiguous.
     """
     text = text.strip()
-    known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
-    if len(text) > _LONGEST_FLAT_TEXT or not known:
+    begins = _find_flat_names(text, nodes)
+    if not begins:
         return None
-    begins = [
-        match
-        for match in _FLAT_NAME.finditer(text)
-        if match["name"] in known and (match["equals"] or not match.start() or match["mark"] == "\n")
-    ]
-    if not begins or begins[0].start() or len({match["name"] for match in begins}) < len(begins):
-        return None
-    ends = [match.start() for match in begins[1:]] + [len(text)]
     members: list[str] = []
     has_lines = all(match["mark"] in {None, "\n"} for match in begins)
-    for match, end in zip(begins, ends, strict=True):
-        name = match["name"]
+    for match, end in zip(begins, [*[match.start() for match in begins[1:]], len(text)], strict=True):
         value = text[match.end() : end].strip().removesuffix("," if end < len(text) else "\n").strip()
-        written = _read_flat_value(value, nodes.at_key(nodes.root, name), nodes, has_lines=has_lines)
+        node = nodes.at_key(nodes.root, match["name"])
+        written = _read_flat_value(value, node, nodes, has_lines=has_lines)
         if written is None:
             return None
-        members.append(f"{json.dumps(name)}: {written}")
+        members.append(f"{json.dumps(match['name'])}: {written}")
     return Reading("{" + ", ".join(members) + "}", ("names and values were read as an object",))
+
+
+def _find_flat_names(text: str, nodes: Nodes) -> list[re.Match[str]]:
+    """Return the names that begin arguments, each once, as of the beginning of the text; none if it has others."""
+    known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
+    begins = [
+        match
+        for match in (_FLAT_NAME.finditer(text) if known and len(text) <= _LONGEST_FLAT_TEXT else ())
+        if match["name"] in known and (match["equals"] or not match.start() or match["mark"] == "\n")
+    ]
+    is_flat = begins and not begins[0].start() and len({match["name"] for match in begins}) == len(begins)
+    return begins if is_flat else []
 
 
 def _read_flat_value(text: str, node: Node, nodes: Nodes, *, has_lines: bool) -> str | None:
@@ -1107,6 +1134,6 @@ def repair_arguments(text: str) -> str | None:
     characters. It takes linear time, and never raises.
     """
     try:
-        return read_strictly(text).text
+        return read_strictly(text)[0].text
     except UnclearError:
         return None

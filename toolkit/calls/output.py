@@ -11,7 +11,7 @@ import re
 import time
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,19 +20,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ca
 
 from anyio import to_thread
 
+from toolkit.calls.events import (
+    Observer,
+    ToolEvent,
+    ToolExecutionEnd,
+    ToolExecutionUpdate,
+    ToolProgress,
+    emit_and_wait,
+)
 from toolkit.calls.provenance import label_output
 from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import maker_of
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, RecordedError
+from toolkit.redaction import Redact, without_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from toolkit.calls.approval import WaitingChild
-    from toolkit.calls.policy import ExecutionPolicy
+    from toolkit.calls.policy import ExecutionPolicy, OutputLimits
     from toolkit.calls.prepare import Ready
-    from toolkit.redaction import Redact
+    from toolkit.calls.registration import Registration
     from toolkit.runtime.backend import CallClock
 
 _logger = logging.getLogger("toolkit.calls")
@@ -53,6 +62,7 @@ _FURTHEST = 64
 _JOINER = "\u200d"
 
 _Texted = TypeVar("_Texted", ToolOutput, ToolResult)
+_Event = TypeVar("_Event", bound=ToolEvent)
 _Part: TypeAlias = Literal["head", "tail", "both"]
 
 
@@ -79,12 +89,7 @@ def shape_result(
         time=time.time(),
         trust=trust,
     )
-    limits = policy.config.output
-    # An answer is for the application and needs no limit, unless the author of the tool sets one.
-    most = registration.max_output_chars or (None if is_answer else limits.max_chars)
-    is_short = most is None or (isinstance(content, str) and len(content) <= most)
-    part = registration.options.keep_output or limits.keep
-    limited = result if most is None or is_short else _limit_result(result, most, part, memory)
+    limited = _limit_result(result, registration, policy.config.output, memory)
     if ready.is_changed and not is_answer:
         note = f"[The approver changed the arguments of this call: it ran with {ready.arguments_json}.]"
         return output.unserializable, append_note(result, note), append_note(limited, note)
@@ -105,12 +110,17 @@ def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
     return output
 
 
-def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
+def _limit_result(
+    result: ToolResult, registration: Registration[Any], limits: OutputLimits, memory: RunMemory | None
+) -> ToolResult:
     """Return the result with its text truncated to the limit."""
+    # An answer is for the application and needs no limit, unless the author of the tool sets one.
+    most = registration.max_output_chars or (None if result.result_as_answer else limits.max_chars)
+    part = registration.options.keep_output or limits.keep
+    if most is None or len(result.content if isinstance(result.content, str) else result.text) <= most:
+        return result
     if isinstance(result.content, str):
         return replace(result, content=_cut_text(result.content, most, part, memory, result.trust))
-    if len(result.text) <= most:
-        return result
     blocks: list[ContentBlock] = []
     for block in result.content:
         if isinstance(block, TextBlock):
@@ -182,6 +192,54 @@ def _redact_value(value: Any, redact: Redact) -> Any:
     if is_array(value):
         return [_redact_value(inner, redact) for inner in value]
     return value
+
+
+class RedactingObserver:
+    """Strikes the secret arguments of a call out of its events, and passes them on.
+
+    Args:
+        observer: Receives the events.
+        secrets: The texts of the arguments.
+    """
+
+    def __init__(self, observer: Observer, secrets: frozenset[str]) -> None:
+        self._observer = observer
+        self._redact = partial(without_secrets, secrets=secrets)
+
+    def emit(self, event: ToolEvent) -> Awaitable[None] | None:
+        """Deliver an event; a long one is redacted in a thread."""
+        if isinstance(event, ToolExecutionEnd) and _is_long([event.result.content, event.result.details]):
+            return self._emit_long(event)
+        return self._observer.emit(self._clean(event))
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        """Deliver an event without waiting."""
+        self._observer.offer(self._clean(event))
+
+    async def _emit_long(self, event: ToolEvent) -> None:
+        await emit_and_wait(self._observer, await to_thread.run_sync(self._clean, event))
+
+    def _clean(self, event: _Event) -> _Event:
+        match event:
+            case ToolExecutionEnd(result=result, error=error):
+                clean = redacted(ToolOutput(result.content, details=result.details), self._redact)
+                shown = replace(result, content=clean.content, details=clean.details)
+                return replace(event, result=shown, error=None if error is None else redact_error(error, self._redact))
+            case ToolExecutionUpdate(output=output):
+                return replace(event, output=redacted(replace(output), self._redact))
+            case ToolProgress(text=text):
+                return replace(event, text=self._redact(text))
+            case _:
+                return event
+
+
+def redact_error(error: BaseException, redact: Redact) -> BaseException:
+    """Return an error with its traceback, as a `RecordedError` without secrets where its text shows any."""
+    text = str(error)
+    left = redact(text)
+    if left == text:
+        return error
+    return RecordedError(type(error).__name__, left).with_traceback(error.__traceback__)
 
 
 class ResultStore:

@@ -226,13 +226,14 @@ class Permissions:
                 for compiled in group:
                     rule = compiled.rule
                     known = trusted if rule.action == "allow" else names
-                    if not compiled.matches(known, unsaid, arguments):
+                    if not compiled.is_for_all and not compiled.matches(known, unsaid, arguments):
                         continue
                     if not rule.when:
                         return _make_decision(rule.action, rule, tool_name)
-                    decision = None if trust is None else compiled.judge_trust(trust, tool_name)
-                    if decision is not None:
-                        return decision
+                    if trust is not None and (trust.is_tainted or rule.when != "tainted"):
+                        decision = compiled.judge_trust(trust, tool_name)
+                        if decision is not None:
+                            return decision
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
             return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
@@ -278,7 +279,7 @@ def _make_decision(action: PermissionAction, rule: Rule | None, tool_name: str) 
 
 
 class _CompiledRule:
-    __slots__ = ("_arguments", "_tool", "_unsaid", "_vouches", "is_conditional", "rule")
+    __slots__ = ("_arguments", "_tool", "_unsaid", "_vouches", "is_conditional", "is_for_all", "rule")
 
     def __init__(self, rule: Rule, *, vouches: bool = False) -> None:
         self.rule = rule
@@ -287,6 +288,7 @@ class _CompiledRule:
         self._arguments = [(name, _make_matcher(pattern)) for name, pattern in (rule.args or {}).items()]
         self._unsaid = re.compile(translate(rule.unsaid)).match if rule.unsaid else None
         self.is_conditional = bool(rule.args or rule.unsaid or rule.when)
+        self.is_for_all = self._tool is None and not rule.args and not rule.unsaid
 
     def concerns(self, tool_names: Iterable[str]) -> bool:
         return any(tool_names) if self._tool is None else any(map(self._tool, tool_names))
@@ -307,15 +309,14 @@ class _CompiledRule:
         return all(self._matches_argument(seen, name, matcher) for name, matcher in self._arguments)
 
     def judge_trust(self, call: CallTrust, tool_name: str) -> Decision | None:
-        """Return the decision of a rule on trust on a call that it is for; None where it does not hold."""
+        """Return the decision of a rule on trust on a call for which its condition may hold; None where it does not."""
         rule = self.rule
-        is_meant = bool(call.effects) and (not rule.effects or bool(call.effects & rule.effects))
-        if not is_meant or (rule.when == "tainted" and not call.is_tainted):
+        if rule.effects and not rule.effects & call.options.effects:
             return None
         # Beside a rule that asks about unknown destinations, this one asks where there can be none.
-        asks_vouched = self._vouches and call.has_destinations and rule.action == "ask"
+        asks_vouched = self._vouches and rule.action == "ask" and call.options.destinations != ()
         asks_all = rule.when == "tainted" and not asks_vouched
-        if not asks_all and not call.unknown:
+        if not asks_all and not call.list_unknown():
             return None
         is_approved = call.recall(is_whole=asks_all) if rule.action == "ask" else None
         if is_approved is not None:
@@ -482,9 +483,12 @@ class ArgumentsOnDemand:
     def __call__(self) -> Mapping[str, Any]:
         """Return the arguments."""
         if self._seen is None:
-            is_flat = _PLAIN.issuperset(map(type, self._arguments.values()))
-            is_same = is_flat and not getattr(self._registration.arguments, "aliases", None)
-            self._seen = self._arguments if is_same else _read_arguments(self._registration, self._arguments)
+            self._seen, parser = self._arguments, self._registration.arguments
+            is_plain = not getattr(parser, "aliases", None)
+            for value in self._arguments.values():
+                is_plain = is_plain and type(value) in _PLAIN
+            if not is_plain:
+                self._seen = _read_arguments(self._registration, self._arguments)
         return self._seen
 
 

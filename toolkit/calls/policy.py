@@ -85,7 +85,7 @@ class CallConfig(Settings):
             the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
             ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that
             a scope has left out is never taken for another.
-        argument_repair: True where malformed arguments are mended, as far as that is no guess.
+        argument_repair: True where malformed arguments are repaired, as far as that is no guess.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
             its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all,

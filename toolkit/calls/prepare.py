@@ -22,17 +22,26 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
+from toolkit.redaction import (
+    MASK,
+    clean_text,
+    clean_texts,
+    list_secret_texts,
+    may_name_secrets,
+    without_keys,
+)
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tool_names import nearest_names, repair_name
 
 if TYPE_CHECKING:
-    from toolkit.calls.argument_repair import Mended
+    from toolkit.calls.argument_repair import RepairStep
     from toolkit.calls.policy import ExecutionPolicy
 
 _logger = logging.getLogger("toolkit.calls")
 
 _LONG_TEXT = 30_000
+_LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
@@ -118,6 +127,19 @@ class Ready(Generic[Ctx]):
             return json.loads(shown), shown
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
 
+    def find_secrets(self) -> frozenset[str]:
+        """Return the texts of the secret arguments, which are struck out of the events of the call."""
+        arguments, found = self.registration.arguments, set[str]()
+        if '"secret:' not in self.arguments_json:
+            return frozenset()
+
+        def add(secret: Any, path: object, is_marked: bool) -> None:
+            del path
+            found.update(list_secret_texts(secret, is_marked=is_marked))
+
+        arguments.nodes.replace_secrets(json.loads(arguments.dump_json(self.arguments, reveal_secrets=True)), add)
+        return frozenset(found)
+
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
         if self._is_flat or self.has_flat_arguments():
@@ -159,10 +181,8 @@ class Refused:
 
 
 def _show_json(text: str) -> str:
-    """Return the JSON of arguments without the logins of URLs, and without secrets in texts that are JSON again."""
-    if ("@" in text and "://" in text) or '{\\"' in text:
-        from toolkit.redaction import clean_text, clean_texts  # noqa: PLC0415 - its patterns take milliseconds
-
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    if len(text) <= _LONGEST_CLEANED and ("://" in text or may_name_secrets(text)):
         return canonical_json(clean_texts(json.loads(text), clean_text))
     return text
 
@@ -178,7 +198,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
-            prepared.shown_json = _show_json(text) if "@" in text or '{\\"' in text else text
+            prepared.shown_json = _show_json(text)
     return call.name, text
 
 
@@ -199,8 +219,6 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
         written: The same as canonical JSON, secrets as digests.
         given: The JSON text that they were read from; empty shows all of them.
     """
-    from toolkit.redaction import clean_text, strike_keys  # noqa: PLC0415 - as in `_show_json`
-
     write = registration.options.preview
     if write is not None:
         try:
@@ -209,7 +227,7 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
             _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
     with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
         written = canonical_json(_keep_given(json.loads(written), json.loads(given)))
-    return escape_in_json(strike_keys(written))
+    return escape_in_json(without_keys(written))
 
 
 def _keep_given(value: Any, given: Any) -> Any:
@@ -292,13 +310,13 @@ def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> 
 def _read_refused(
     call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy, error: Exception
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
-    """Return mended arguments in place of those on which a parser raised this, or raise the refusal for the model."""
+    """Return repaired arguments in place of those on which a parser raised this, or raise the refusal for the model."""
     if isinstance(error, InvalidArgumentsError):
         if len(call.arguments) > _LONG_BROKEN_TEXT and is_trial():
             raise TooMuchWorkError  # what looks for readings of it takes its time
         allowed = registration.options.argument_repair
         if policy.config.argument_repair if allowed is None else allowed:
-            return _mend_arguments(call, registration, error)
+            return _repair_arguments(call, registration, error)
     if isinstance(error, (ToolkitError, TooMuchWorkError)):
         raise error
     _logger.error("the arguments of a call of %s could not be read", call.name, exc_info=error)
@@ -373,18 +391,18 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
     return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."
 
 
-def _mend_arguments(
+def _repair_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...], str]:
-    """Return arguments that were refused once, their repairs and their mended text, or raise the refusal."""
-    from toolkit.calls.argument_repair import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
+    """Return arguments that were refused once, their repairs and their repaired text, or raise the refusal."""
+    from toolkit.calls.argument_repair import explain_nulls, repair_to_fit  # noqa: PLC0415 - few arguments are broken
 
     try:
-        arguments, steps = mend_arguments(call.arguments, registration.arguments, error, tool_name=call.name)
+        arguments, steps = repair_to_fit(call.arguments, registration.arguments, error, tool_name=call.name)
     except (ToolkitError, TooMuchWorkError):
         raise
     except Exception:
-        _logger.exception("the arguments of a call of %s could not be mended", call.name)
+        _logger.exception("the arguments of a call of %s could not be repaired", call.name)
         raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
     steps = [*steps, nulls] if nulls is not None else steps
@@ -394,7 +412,7 @@ def _mend_arguments(
 def _describe_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
-    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
+    from toolkit.calls.argument_repair import explain_nulls  # noqa: PLC0415 - as in `_repair_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
     return () if step is None else _describe_repairs(call, registration, arguments, [step])
@@ -404,11 +422,9 @@ _HIDDEN = ("what was assumed may hold a secret and is not told",)
 
 
 def _describe_repairs(
-    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[RepairStep]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return the events of repairs; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.redaction import MASK  # noqa: PLC0415 - as in `_show_json`
-
     parser = registration.arguments
     is_secret = may_hold_secrets(call.arguments, parser.nodes)
     events: list[ToolCallRepaired] = []

@@ -13,9 +13,8 @@ from toolkit.calls.text_search import (
     OutsideTexts,
     TextIndex,
     TextSource,
-    Ways,
+    Wanted,
     is_number,
-    join_pieces,
     list_leaves,
     quote_leaf,
     split_pieces,
@@ -26,11 +25,12 @@ from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
+from toolkit.redaction import strike_keys
 from toolkit.schema.nodes import is_array, is_object
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready
-    from toolkit.calls.registration import Registration
+    from toolkit.calls.registration import Registration, ToolOptions
     from toolkit.chat.output import ToolOutput
 
 _INDEXES = re.compile(r"\[\d+\]")
@@ -38,6 +38,10 @@ _FOUND_OUTSIDE = re.compile(
     r'"type": ?"(?:(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)|nova_grounding\w*|url_citation)"'
     r'|"toolResponse": ?\{|"(?:groundingChunks|webSearchQueries|urlContextMetadata)": ?[\[{]|"location": ?\{"web"'
 )  # as Anthropic, OpenAI, Amazon and Google write it
+_MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, before patterns that take longer
+_SHORTEST_SECRET = 6
+_SECRET = TextSource("trusted")  # marks a value that is a secret,
+_READ_THERE = TextSource("untrusted")  # and one that untrusted text was read from
 _LONG_PENDING = 100_000
 _LONGEST_SHOWN = 240
 
@@ -50,8 +54,9 @@ class Origin:
         parameter: The path of the value in the arguments.
         value: The value, with hidden characters as escapes.
         kind: ``untrusted`` where it stands in what came from outside, ``none`` where it stands nowhere,
-            ``dictated`` where the user named it, but an untrusted text spells out the whole call, and ``secret`` for
-            an argument with a key or password that the user did not write.
+            ``dictated`` where the user named it, but an untrusted text spells out the whole call, ``source`` where
+            the user named it, but untrusted text was read from it, and ``secret`` for an argument with a key or
+            password that the user did not write.
         tool_name: The tool that gave the text; empty without one.
         call_id: The id of its call.
         path: The place in output that is JSON.
@@ -61,7 +66,7 @@ class Origin:
 
     parameter: str
     value: str
-    kind: Literal["untrusted", "none", "dictated", "secret"]
+    kind: Literal["untrusted", "none", "dictated", "source", "secret"]
     tool_name: str = ""
     call_id: str = ""
     path: str = ""
@@ -73,6 +78,8 @@ class Origin:
         marks = f" It has {' and '.join(self.marks)}." if self.marks else ""
         if self.kind == "secret":
             return f"{name} holds what looks like a secret, which the user did not write."
+        if self.kind == "source":
+            return f"{name} is what untrusted text was read from, which may ask for this call.{marks}"
         if self.kind == "none":
             return f"{name} stands in nothing that the user wrote or a trusted tool gave.{marks}"
         place = f" at {self.path}" if self.path else ""
@@ -94,14 +101,6 @@ class _OpenCall:
     trust: RunTrust
     outer: _OpenCall | None = None
     is_untrusted: bool = False
-
-    def label(self, ready: Ready[Any], output: ToolOutput, trust: Trust) -> Trust:
-        """Return the label of an output of the call, or of a call inside of it."""
-        if not self.is_untrusted and not self.trust.is_derived(ready, output, trust):
-            return "trusted"
-        if self.outer is not None:
-            self.outer.is_untrusted = True
-        return "untrusted"
 
 
 _open_call: ContextVar[_OpenCall | None] = ContextVar("toolkit_open_call", default=None)
@@ -125,43 +124,33 @@ class RunTrust:
         found: The values of which a trusted text is known.
         decided: The decisions of people on destinations, by their digests.
         written: The destinations to which something untrusted may have been written.
+        read: The arguments of calls with untrusted outputs, in lower case, with the name of the one tool that was
+            called with them; empty for several tools.
     """
 
     __slots__ = (
-        "_is_tainted",
-        "_known",
-        "_last",
-        "_list_messages",
-        "_outside",
-        "_parent",
-        "_taken",
-        "_texts",
-        "_waiting",
-        "_waiting_chars",
-        "_ways",
-        "calls",
-        "decided",
-        "found",
-        "written",
-    )
+        "_is_tainted", "_known", "_last", "_list_messages", "_outside", "_parent", "_taken", "_texts", "_waiting",
+        "_waiting_chars", "_wanted", "calls", "decided", "found", "read", "written",
+    )  # fmt: skip
 
     def __init__(
         self, list_messages: Callable[[], Sequence[Message]] | None, registrations: Iterable[Registration[Any]] = ()
     ) -> None:
         self._list_messages: Callable[[], Sequence[Message]] = list_messages or tuple
-        self._parent = find_trust()
+        self._parent = parent = find_trust()
         self._known, self._outside = TextIndex(), OutsideTexts()
         self._waiting: list[Message | TextSource] = []
         self._waiting_chars = 0
-        self.found: dict[object, TextSource] = {}
-        self._ways: dict[object, Ways] = {}
+        self._wanted: dict[object, Wanted] = {}
         self._texts: set[tuple[str, str]] = set()
         self._taken = 0
         self._last: Message | None = None
         self._is_tainted = list_messages is None
         self.calls: dict[str, None] = {}
-        self.decided: dict[str, bool] = {} if self._parent is None else self._parent.decided
-        self.written: dict[str, None] = {} if self._parent is None else self._parent.written
+        self.found: dict[object, TextSource] = {}
+        self.decided: dict[str, bool] = {} if parent is None else parent.decided
+        self.written: dict[str, None] = {} if parent is None else parent.written
+        self.read: dict[str, str] = {} if parent is None else parent.read
         for each in registrations:
             if getattr(each.tool, "is_described_outside", False):
                 name = f"the description of {each.name}"
@@ -169,25 +158,18 @@ class RunTrust:
 
     @property
     def is_tainted(self) -> bool:
-        """True once the model has seen something untrusted; it never becomes False again."""
-        if not self._is_tainted:
-            self._take_messages()
+        """True once the messages that were taken have something untrusted; it never becomes False again."""
         return self._is_tainted or (self._parent is not None and self._parent.is_tainted)
-
-    @property
-    def _was_tainted(self) -> bool:
-        """True where that was so when the last call was prepared."""
-        return self._is_tainted or (self._parent is not None and self._parent._was_tainted)
 
     def save(self) -> dict[str, Any]:
         """Return the facts that a restored run needs as well, as JSON values."""
         self._take_messages()
-        is_tainted = self.is_tainted
         return {
-            "is_tainted": is_tainted,
+            "is_tainted": self.is_tainted,
             "calls": list(self.calls),
             "decided": dict(self.decided),
             "written": list(self.written),
+            "read": dict(self.read),
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -197,6 +179,7 @@ class RunTrust:
             self.calls.update(dict.fromkeys(saved["calls"]))
             self.decided.update(saved["decided"])
             self.written.update(dict.fromkeys(saved["written"]))
+            self.read.update(saved.get("read", {}))
 
     def take_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Take what a provider said of a reply beside its message: such as where it searched."""
@@ -207,26 +190,26 @@ class RunTrust:
 
     def _take_messages(self) -> None:
         """Take the messages that are new; all again where the transcript was shortened or edited."""
-        messages = self._list_messages()
-        count, taken = len(messages), self._taken
+        messages, taken = self._list_messages(), self._taken
+        count = len(messages)
         if taken > count or (taken and messages[taken - 1] is not self._last):
             taken = 0
-        if taken < count:
-            for message in messages[taken:]:
-                self._take_message(message)
-            self._taken, self._last = count, messages[-1]
-
-    def _take_message(self, message: Message) -> None:
-        if isinstance(message, AssistantMessage):
-            self._is_tainted = self._is_tainted or any(map(_has_read_outside, message.content))
+        if taken == count:
             return
-        if message.trust == "untrusted":
-            self._is_tainted = True
-            if isinstance(message, ToolResult):
-                self.calls[message.call_id] = None
-        self._waiting.append(message)
-        content = message.content
-        self._waiting_chars += len(content if isinstance(content, str) else message.text)
+        for message in messages[taken:]:
+            if isinstance(message, AssistantMessage):
+                for block in message.content:
+                    if isinstance(block, ReasoningBlock) and _FOUND_OUTSIDE.search(block.encrypted or ""):
+                        self._is_tainted = True  # the vendor has searched or read for the model
+                continue
+            if message.trust == "untrusted":
+                self._is_tainted = True
+                if isinstance(message, ToolResult):
+                    self.calls[message.call_id] = None
+            self._waiting.append(message)
+            content = message.content
+            self._waiting_chars += len(content if isinstance(content, str) else message.text)
+        self._taken, self._last = count, messages[-1]
 
     def _add_source(self, source: TextSource) -> None:
         self._is_tainted = self._is_tainted or source.kind == "untrusted"
@@ -252,17 +235,20 @@ class RunTrust:
 
     def _read_message(self, message: Message) -> TextSource | None:
         """Return the text of a message; None where it was there before, or may be the model's own words."""
-        tool_name, call_id = (message.tool_name, message.call_id) if isinstance(message, ToolResult) else ("", "")
-        key = (call_id or message.role, message.text)
+        content = message.content
+        text = content if isinstance(content, str) else message.text
+        result = message if isinstance(message, ToolResult) else None
+        key = (message.role if result is None else result.call_id, text)
         if key in self._texts:
             return None
         self._texts.add(key)
         if is_untrusted(message):
-            return TextSource("untrusted", tool_name, call_id, "", message.text)
-        if isinstance(message, ToolResult):  # an error may quote the call
-            return None if message.is_error else TextSource("trusted", tool_name, call_id, "", message.text)
+            names = ("", "") if result is None else (result.tool_name, result.call_id)
+            return TextSource("untrusted", *names, "", text)
+        if result is not None:  # an error may quote the call
+            return None if result.is_error else TextSource("trusted", result.tool_name, result.call_id, "", text)
         is_task = message.role == "user" and self._parent is not None and self._parent.is_tainted
-        return None if is_task else TextSource("user", text=message.text)
+        return None if is_task else TextSource("user", text=text)
 
     def find_known(self, value: object) -> TextSource | None:
         """Return a text of the user, the application or a trusted tool in which a value stands; None without one."""
@@ -279,58 +265,56 @@ class RunTrust:
         return found
 
     def _find_one(self, value: object) -> TextSource | None:
-        found = self.index()._known.find(value)
+        found = self.index()._known.find(self._want(value))
         return self._parent.find_known(value) if found is None and self._parent is not None else found
 
-    def find_spelling(self, destinations: Sequence[Any], texts: Sequence[str]) -> TextSource | None:
-        """Return an untrusted text that spells out a call: its destinations, and a text that nobody else wrote.
+    def _want(self, value: object) -> Wanted:
+        return self._wanted.get(value) or self._wanted.setdefault(value, Wanted(value))
 
-        Where a call has no text but its destinations, it is one that names these among other words.
+    def find_order(self, tool_name: str, destinations: Sequence[Any], texts: Sequence[str]) -> TextSource | None:
+        """Return an untrusted text that may order a call; None without one.
+
+        It has the destinations and a text that nobody else wrote, or other words where the call has no text. Or it was
+        read there, by another tool: "delete this file" names no file.
         """
-        ways = [self._ways.get(each) or self._make_ways(each) for each in destinations]
-        anchors: list[str | re.Pattern[str]] | None = None
-        for run in self._list_runs():
-            naming = run.index()._outside.find_naming(ways[0] if ways else None)
-            if naming:
-                anchors = self._list_anchors(ways, texts) if anchors is None else anchors
-                found = run._outside.find_spelling(naming, ways, anchors)
-                if found is not None:
-                    return found
-        return None
-
-    def _list_runs(self) -> Iterator[RunTrust]:
-        """Yield this, and those of the runs around it."""
-        run: RunTrust | None = self
+        wanted = [self._wanted.get(each) or self._want(each) for each in destinations]
+        rows = [row for text in texts for row in take_samples(text) if not self._has_known(row)] if texts else []
+        run: RunTrust | None = self if rows or not texts else None
         while run is not None:
-            yield run
+            found = run.index()._outside.find_order(wanted, rows)
+            if found is not None:
+                return found
             run = run._parent
+        for each in destinations:
+            if self.read.get(str(each).lower(), tool_name) == tool_name:
+                return None
+        return _READ_THERE if destinations else None
 
-    def _make_ways(self, value: object) -> Ways:
-        return self._ways.setdefault(value, Ways(value))
+    def _has_known(self, row: str) -> bool:
+        return any(run.index()._known.has_row(row) for run in self._list_runs())
 
-    def _list_anchors(self, destinations: Sequence[Ways], texts: Sequence[str]) -> list[Any]:
-        """Return what of a call is looked for in untrusted texts: pieces of its texts that no trusted text has."""
-        if texts:
-            rows = [join_pieces(sample) for text in texts for sample in take_samples(text) if sample]
-            return [row for row in rows if not any(run.index()._known.has_row(row) for run in self._list_runs())]
-        return [
-            anchor for each in destinations[:1] for anchor in (each.ways[0] if each.number is None else [each.number])
-        ]
+    def _list_runs(self) -> list[RunTrust]:
+        """Return this, and those of the runs around it."""
+        return [self] if self._parent is None else [self, *self._parent._list_runs()]
 
-    def describe(self, parameter: str, value: object, spelled: TextSource | None = None) -> Origin:
+    def describe(self, parameter: str, value: object, order: TextSource | None = None) -> Origin:
         """Return where a value comes from, for a person; reads all untrusted texts."""
         text = str(value)
-        found = next(filter(None, (run.index()._outside.quote(text) for run in self._list_runs())), None)
         shown = escape_in_text(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")
         marks = ["hidden characters"] if any(map(is_hidden, text)) else []
         marks += ["letters of several alphabets that look alike"] if has_mixed_scripts(text) else []
-        kind: Literal["untrusted", "dictated"] = "untrusted"
-        if spelled is not None:
-            (source, quote), kind = quote_leaf(spelled, text.lower()), "dictated"
-        elif found is None:
-            return Origin(parameter, shown, "none", marks=tuple(marks))
+        if order is _SECRET:
+            return Origin(parameter, "***", "secret")
+        if order is _READ_THERE:
+            return Origin(parameter, shown, "source", marks=tuple(marks))
+        kind: Literal["untrusted", "dictated"] = "untrusted" if order is None else "dictated"
+        if order is not None:
+            found: tuple[TextSource, str] | None = quote_leaf(order, text.lower())
         else:
-            source, quote = found
+            found = next(filter(None, (run.index()._outside.quote(text) for run in self._list_runs())), None)
+        if found is None:
+            return Origin(parameter, shown, "none", marks=tuple(marks))
+        source, quote = found
         return Origin(parameter, shown, kind, source.tool_name, source.call_id, source.path, quote, tuple(marks))
 
     # results
@@ -346,8 +330,6 @@ class RunTrust:
         it names what was written in such a run, or at any time by a tool whose outputs come from outside.
         """
         is_outside = trust == "untrusted"
-        if not is_outside and not self._was_tainted:
-            return False
         writes = not ready.registration.options.effects.isdisjoint(("write", "run"))
         if is_outside and not writes:
             return True
@@ -371,6 +353,16 @@ class RunTrust:
         names = map(_list_file_names, paths) if is_mixed else [[_fold_text(path)] for path in paths]
         self.written.update({name: None for each in names for name in each})
 
+    def note_read(self, ready: Ready[Any]) -> None:
+        """Note the arguments of a call with an untrusted output: what that is about without naming it."""
+        name, read, arguments = ready.registration.name, self.read, ready.arguments
+        for leaf in arguments.values() if _is_flat(arguments) else list_leaves(arguments):
+            kind = type(leaf)
+            if kind is int or (kind is str and len(leaf) <= _LONGEST_SHOWN):
+                key = str(leaf) if kind is int else leaf.lower()
+                if read.setdefault(key, name) != name:
+                    read[key] = ""
+
     def take_inner(self, ready: Ready[Any], text: str, trust: Trust) -> None:
         """Take the output of a call that was made inside of a call of this run."""
         self._add_source(TextSource(trust, ready.call.name, ready.call.id, "", text))
@@ -388,16 +380,20 @@ def label_output(ready: Ready[Any], output: ToolOutput, trust: Trust, *, is_inne
     opened = _open_call.get()
     if opened is None:
         return trust
-    trust = opened.label(ready, output, trust)
+    run = opened.trust
+    if not opened.is_untrusted and (
+        (trust == "trusted" and not run.is_tainted) or not run.is_derived(ready, output, trust)
+    ):
+        trust = "trusted"
+    else:
+        trust = "untrusted"
+        run.note_read(ready)
+        opened.is_untrusted = opened.is_untrusted or is_inner
+        if opened.outer is not None:
+            opened.outer.is_untrusted = True
     if is_inner:
-        opened.is_untrusted = opened.is_untrusted or trust == "untrusted"
-        opened.trust.take_inner(ready, output.text, trust)
+        run.take_inner(ready, output.text, trust)
     return trust
-
-
-def _has_read_outside(block: object) -> bool:
-    """Return whether a block of the model reports what the vendor found for it: on the web, in files, by MCP."""
-    return isinstance(block, ReasoningBlock) and _FOUND_OUTSIDE.search(block.encrypted or "") is not None
 
 
 def _list_file_names(text: str) -> list[str]:
@@ -421,13 +417,20 @@ def _read_given(ready: Ready[Any]) -> Any:
 # one call, as rules see it
 
 
-def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
-    if LEAF_TYPES.issuperset(map(type, arguments.values())):
-        return [pair for pair in arguments.items() if pair[1] != ""]
+    if _is_flat(arguments) and "" not in arguments.values():
+        return arguments.items()
     leaves = list(walk_leaves(arguments))
     described = {name for _, name in _walk_names(registration.definition.parameters)}
     return leaves + [(path, name) for path, name in _walk_names(arguments) if name not in described]
+
+
+def _is_flat(arguments: Mapping[str, Any]) -> bool:
+    for value in arguments.values():  # noqa: SIM110 - half of the time of a generator
+        if type(value) not in LEAF_TYPES:
+            return False
+    return True
 
 
 def _walk_names(value: Any) -> Iterator[tuple[str, str]]:
@@ -468,10 +471,6 @@ TrustCondition: TypeAlias = Literal["", "tainted", "unknown_destination"]
 """When a rule on trust holds: in a run that has seen something untrusted, or for a destination that nobody named."""
 
 
-_SECRET = TextSource("trusted")
-_MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, before patterns that take longer
-
-
 class CallTrust:
     """One call with effects, as rules on trust see it.
 
@@ -481,14 +480,13 @@ class CallTrust:
         read_arguments: Reads the arguments as JSON values; called once, where a rule needs them.
 
     Attributes:
-        effects: The effects of the tool.
+        options: The options of the tool.
         is_tainted: True where the model has seen something untrusted.
-        has_destinations: False where the tool says that its effects go nowhere in particular.
         asked: The digests of what is asked about.
     """
 
     __slots__ = (
-        "_read_arguments", "_registration", "_trust", "_unknown", "asked", "effects", "has_destinations", "is_tainted",
+        "_read_arguments", "_registration", "_trust", "_unknown", "asked", "is_tainted", "options",
     )  # fmt: skip
 
     def __init__(
@@ -498,53 +496,49 @@ class CallTrust:
         self._registration = registration
         self._read_arguments = read_arguments
         self._unknown: list[tuple[str, Any, TextSource | None]] | None = None
-        self.is_tainted: bool = trust.is_tainted
-        options = registration.options
-        self.effects: frozenset[str] = options.effects
-        self.has_destinations: bool = options.destinations != ()
-        self.asked: list[str] = []
+        self.is_tainted: bool = trust._is_tainted or trust.is_tainted
+        self.options: ToolOptions = registration.options
+        self.asked: Sequence[str] = ()
 
-    @property
-    def unknown(self) -> list[tuple[str, Any, TextSource | None]]:
-        """The destinations that neither the user nor a trusted tool named, with the text that spells out the call.
+    def list_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
+        """Return the destinations that neither the user nor a trusted tool named, with the text that orders the call.
 
         Where a tool names no destinations, this holds only in a run that has seen something untrusted.
         """
         if self._unknown is None:
-            self._unknown = self._find_unknown()
+            may_be = self.is_tainted or self.options.destinations is not None
+            self._unknown = self._find_unknown() if may_be else []
         return self._unknown
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
-        is_undeclared = self._registration.options.destinations is None
-        if is_undeclared and not self.is_tainted:
-            return []
-        destinations, texts, unknown = self._sort_leaves()
-        path, leaf = destinations[0] if destinations else ("", self._registration.name)
-        if is_undeclared and not destinations:  # nobody can have named the call itself
-            return [(path, leaf, None)]
-        if unknown or not self.is_tainted:
-            return unknown
-        spelled = self._trust.find_spelling([leaf for _, leaf in destinations], texts)
-        return [] if spelled is None else [(path, leaf, spelled)]
-
-    def _sort_leaves(self) -> tuple[list[tuple[str, Any]], list[str], list[tuple[str, Any, TextSource | None]]]:
-        """Return the destinations of the call, its other texts, and which destinations and secrets are not known."""
-        options, found = self._registration.options, self._trust.found
-        names, spends = options.destinations, "spend" in options.effects
+        """Return which destinations and secrets are not known, else the first destination if the call was ordered."""
+        trust, name = self._trust, self._registration.name
+        names, spends = self.options.destinations, "spend" in self.options.effects
         destinations: list[tuple[str, Any]] = []
         texts: list[str] = []
         unknown: list[tuple[str, Any, TextSource | None]] = []
         for path, leaf in _list_given(self._registration, self._read_arguments()):
             is_text = isinstance(leaf, str)
-            if _is_destination(path, leaf, names, spends=spends):
+            # The first two look quickly at what the third looks at.
+            if names is not None and (path in names or not (spends or "." in path or "[" in path)):
+                is_destination = path in names and leaf is not True and leaf is not False
+            else:
+                is_destination = _is_destination(path, leaf, names, spends=spends)
+            if is_destination:
                 destinations.append((path, leaf))
-                if leaf not in found and not self._is_known(path, leaf):
+                if leaf not in trust.found and not self._is_known(path, leaf):
                     unknown.append((path, leaf, None))
             elif is_text:
                 texts.append(leaf)
-            if is_text and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
+            if is_text and len(leaf) > _SHORTEST_SECRET and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
                 unknown.append((path, leaf, _SECRET))
-        return destinations, texts, unknown
+        if names is None and not destinations:  # nobody can have named the call itself
+            return [("", name, None)]
+        if unknown or not self.is_tainted:
+            return unknown
+        order = trust.find_order(name, [leaf for _, leaf in destinations], texts)
+        first = destinations[0] if destinations else ("", name)
+        return [] if order is None else [(*first, order)]
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
@@ -553,15 +547,8 @@ class CallTrust:
         decided = self._trust.decided
         return bool(decided) and decided.get(_name_destination(path, leaf), False)
 
-    def _list_destinations(self, leaves: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        """Return the values that say where the effects go, by their paths; the call itself where it takes none."""
-        found = list_destinations(self._registration, leaves)
-        return found or ([("", self._registration.name)] if self._registration.options.destinations is None else [])
-
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        from toolkit.redaction import strike_keys  # noqa: PLC0415 - its patterns take milliseconds
-
         if strike_keys(leaf) == leaf:
             return False
         found = self._trust.find_known(leaf)
@@ -573,34 +560,42 @@ class CallTrust:
         Args:
             is_whole: True to ask about all destinations, known or not.
         """
-        if is_whole or not self.unknown:
-            destinations = self._list_destinations(_list_given(self._registration, self._read_arguments()))
-            self.asked = [_name_destination(path, leaf) for path, leaf in destinations]
+        unknown, name = self.list_unknown(), self._registration.name
+        if is_whole or not unknown:
+            given = _list_given(self._registration, self._read_arguments())
+            found = list_destinations(self._registration, given)
+            if not found and self.options.destinations is None:
+                found = [("", name)]
+            self.asked = [_name_destination(path, leaf) for path, leaf in found]
         else:
             self.asked = [
-                self._name_call() if spelled else _name_destination(path, leaf) for path, leaf, spelled in self.unknown
+                _name_destination(path, leaf)
+                if order is None
+                else _digest([name, leaf])
+                if order is _READ_THERE
+                else self._name_call()
+                for path, leaf, order in unknown
             ]
         self.asked = self.asked or [self._name_call()]
-        answers = [self._trust.decided.get(name) for name in self.asked]
+        answers = [self._trust.decided.get(each) for each in self.asked]
         return False if False in answers else None if None in answers else True
 
     def describe(self) -> tuple[Origin, ...]:
         """Return where the destinations come from that nobody named, for a person."""
-        return tuple(
-            [
-                Origin(path, "***", "secret") if spelled is _SECRET else self._trust.describe(path, leaf, spelled)
-                for path, leaf, spelled in self.unknown
-            ]
-        )
+        return tuple([self._trust.describe(path, leaf, order) for path, leaf, order in self.list_unknown()])
 
     def decide(self, *, is_approved: bool) -> None:
         """Note the decision of a person on what was asked about."""
         self._trust.decided.update(dict.fromkeys(self.asked, is_approved))
 
     def _name_call(self) -> str:
-        return digest_json([self._registration.name, self._read_arguments()])[:32]
+        return _digest([self._registration.name, self._read_arguments()])
 
 
 def _name_destination(path: str, leaf: object) -> str:
     """Return the digest that names a destination: of a text alone, or of a number and its place."""
-    return digest_json([(_fold_text(leaf) or leaf)] if isinstance(leaf, str) and path else [path, str(leaf)])[:32]
+    return _digest([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
+
+
+def _digest(value: object) -> str:
+    return digest_json(value)[:32]

@@ -565,12 +565,12 @@ class _NarrowedArguments:
         self._shown.parse_json(text)
         return self._own.parse_json(text)
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """Do the same with JSON that is decoded already, or with values that are validated."""
         from toolkit.plain_values import read_plain  # noqa: PLC0415 - it takes milliseconds
 
-        self._shown.parse(read_plain(value).value, mend=mend)
-        return self._own.parse(value, mend=mend)
+        self._shown.parse(read_plain(value).value, repair=repair)
+        return self._own.parse(value, repair=repair)
 
 
 def _find_function(tool: object) -> object:

@@ -27,7 +27,7 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.calls.output import RunMemory, append_note, shape_result
+from toolkit.calls.output import RedactingObserver, RunMemory, append_note, redact_error, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
 from toolkit.calls.registration import Ctx, Registration
@@ -45,6 +45,7 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
+from toolkit.redaction import without_keys, without_secrets
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CallClock,
@@ -158,6 +159,11 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     observer, mark = policy.observer, cancellation_mark()
     if host.begin is not None:
         host.begin(call.id)
+    secrets = ready.find_secrets() if registration.may_take_secrets else frozenset[str]()
+    if secrets and observer is not None:
+        observer = RedactingObserver(observer, secrets)
+        policy = policy.observed_by(observer, policy.observed)
+        host = replace(host, policy=policy)
     began = time.perf_counter()
     is_plain = not registration.is_guarded and policy.config.cache is None and policy.around is None
     context: ToolContext[Ctx] | None = None
@@ -176,7 +182,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
             is_over = True
             return await _suspend_call(ready, context, host, waiting.child, began)
         except BaseException as error:  # noqa: BLE001 - raised again unless it is the tool's own
-            output, crash = await _read_failure(call, error, context, mark)
+            output, crash = await _read_failure(call, error, context, mark, secrets)
         is_over = True
     finally:
         if not is_over:
@@ -345,7 +351,11 @@ def _give_up(ready: Ready[Any], context: ToolContext[Any] | None, host: CallHost
 
 
 async def _read_failure(
-    call: ToolCall, error: BaseException, context: ToolContext[Any] | None, mark: CancellationMark
+    call: ToolCall,
+    error: BaseException,
+    context: ToolContext[Any] | None,
+    mark: CancellationMark,
+    secrets: frozenset[str],
 ) -> tuple[ToolOutput, BaseException | None]:
     """Return an error as output for the model, and the error itself if it is not a `ToolError`.
 
@@ -362,7 +372,8 @@ async def _read_failure(
     if isinstance(error, ToolError):
         return output, None
     facts = {"call_id": call.id, "tool": call.name}
-    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error, extra=facts)
+    shown = redact_error(error, partial(without_secrets, secrets=secrets)) if secrets else error
+    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=shown, extra=facts)
     return output, error
 
 
@@ -550,8 +561,6 @@ class _Attempts(Generic[Ctx]):
     async def _run_again(self, failure: Exception | SystemExit, original: dict[str, Any]) -> ToolOutput:
         """Retry after a first run that failed."""
         import random  # noqa: PLC0415 - slow to import
-
-        from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
 
         context, name = self._context, self._registration.name
 

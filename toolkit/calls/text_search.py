@@ -1,48 +1,47 @@
 """Finds values in texts, and the untrusted text that spells a call out.
 
-Texts are split once, as they come, into pieces: what stands between spaces, quotes and brackets. A value is found by
-its pieces too. A piece is whole: ``corp.com.evil.com`` is not the ``corp.com`` of a user.
+A text is split into pieces: what stands between spaces, quotes and brackets. A value is found by its pieces, too. A
+piece is whole: ``corp.com.evil.com`` is not the ``corp.com`` of a user.
 """
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from functools import partial
 from html import unescape
 from typing import Any, Literal
 from unicodedata import decimal, normalize
 from urllib.parse import unquote
 
+from pydantic_core import from_json
+
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, is_hidden, shorten_to_line
 from toolkit.schema.nodes import is_array, is_object
 
-_SEPARATORS = re.compile(r"[\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb,;(){}\[\]<>|\u3001\u3002]+")
+_SEPARATORS = dict.fromkeys(map(ord, "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb,;(){}[]<>|\u3001\u3002"), " ")
 _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted somewhere
 _NUMBER = re.compile(r"\d{1,30}(?:[.,]\d{1,30})?")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,4096}={0,2}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,2048}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}")  # base64, or hexadecimal digits
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,}")
+_MARKED = bytes([120 if _ENCODED.match(12 * chr(code)) else 32 for code in range(256)])  # such characters as "x"
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
-_LEAVES = re.compile(r'"(?:[^"\\]++|\\.)*+"\s*+:|("(?:[^"\\]++|\\.)*+"|-?\d[\d.eE+-]*)')  # of valid JSON
 LEAF_TYPES = frozenset({str, int, float, bool})
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
-_MARK = " \0 "  # between leaves of JSON
+_TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
+_MARK = " \0 "  # between texts: no piece
 _LONGEST_JSON = 200_000
 _LONGEST_VALUE = 4_000
 _LONGEST_ACCOUNT = 40
 _SAMPLE = 50
-_NEARBY = 400
-_MOST_PLACES = 5_000
 _QUOTED = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextSource:
     """A text that a value may stand in.
 
@@ -84,20 +83,65 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
+def normalise(text: str) -> str:
+    """Return a text as programs decode it: percent, entities, forms of Unicode, base64, hexadecimal digits."""
+    if "%" in text:
+        text = unquote(text)
+    if "&" in text:
+        text = unescape(text)
+    if not text.isascii():
+        text = normalize("NFKC", text.translate(_TAGS))
+        hidden = [ord(each) for each in set(text) if not each.isspace() and is_hidden(each)]
+        text = _write_ascii_digits(text.translate(dict.fromkeys(hidden)))
+    if 12 * b"x" in text.encode(errors="replace").translate(_MARKED):
+        text = " ".join([text, *filter(None, map(_decode_word, _ENCODED.findall(text)))])
+    return text
+
+
+def _decode_word(word: str) -> str:
+    """Return the text that is written in base64 or hexadecimal digits; empty where none is."""
+    try:
+        is_hex = _HEX.fullmatch(word) is not None
+        data = bytes.fromhex(word) if is_hex else b64decode(word.replace("-", "+").replace("_", "/") + "==")
+        plain = data.decode()
+    except (binascii.Error, ValueError):
+        return ""
+    return plain if "".join(plain.split()).isprintable() else ""
+
+
+def _write_ascii_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.translate({ord(each): str(decimal(each)) for each in set(text) if each.isdecimal()})
+
+
+# pieces
+
+
 def split_pieces(text: str) -> list[str]:
     """Return what stands between spaces, quotes and brackets, in lower case, without the punctuation around it."""
     if "\\" in text:
         text = _ESCAPES.sub(" ", text)
-    pieces = [piece if piece.isalnum() else _trim_piece(piece) for piece in _SEPARATORS.split(text.lower())]
-    return list(filter(None, pieces))
+    return [
+        trimmed
+        for piece in text.lower().translate(_SEPARATORS).split()
+        if (trimmed := piece if piece.isalnum() else _trim_piece(piece))
+    ]
 
 
 def _trim_piece(piece: str) -> str:
     return piece.lstrip(_LEADING).rstrip(_TRAILING).removeprefix("./")
 
 
+def join_pieces(pieces: Iterable[str]) -> str:
+    """Return pieces between spaces, each with what else is named there: ``to:bob@x.org`` also names an address."""
+    row = f" {' '.join(pieces)} "
+    if ":" in row or "=" in row or "@" in row:
+        row = f" {' '.join([part for piece in pieces for part in (piece, *_list_parts(piece))])} "
+    return row
+
+
 def _list_parts(piece: str) -> Iterator[str]:
-    """Yield what else is named where a piece is: ``to:bob@x.org`` names an address, ``https://x.org/`` a host."""
     _, colon, rest = piece.partition("://")
     if colon:
         yield rest
@@ -110,8 +154,71 @@ def _list_parts(piece: str) -> Iterator[str]:
         yield piece[1:]
 
 
-def _list_wanted(piece: str) -> tuple[str, ...]:
-    """Return the forms of a piece of a value of which one has to stand somewhere: a URL itself, or its host alone."""
+def take_samples(text: str) -> list[str]:
+    """Return rows of the pieces of both halves of a text, or of the start, middle and end of a long one."""
+    if len(text) > 2 * _SAMPLE:
+        middle = len(text) // 2
+        cuts = (text[:_SAMPLE], text[middle : middle + _SAMPLE], text[-_SAMPLE:])
+        samples = [split_pieces(cut)[1:-1] for cut in cuts]
+    else:
+        pieces = split_pieces(text)
+        half = len(pieces) // 2
+        samples = [pieces[:half], pieces[half:]] if half > 2 else [pieces]
+    return [join_pieces(sample) for sample in samples if sample]
+
+
+# values
+
+
+class Wanted:
+    """How a value may be written: as one of some rows of pieces, or as what a pattern finds.
+
+    Attributes:
+        rows: Of these rows one has to stand in a text.
+        whole: The row of the value itself.
+        words: The first piece of each, and the same as JSON where the row has no more of them.
+    """
+
+    __slots__ = ("_patterns", "rows", "whole", "words")
+
+    def __init__(self, value: object) -> None:
+        text = value[:_LONGEST_VALUE] if isinstance(value, str) else ""
+        self.rows: list[str] = list(dict.fromkeys(_list_rows(text)))
+        self.whole: str = join_pieces(split_pieces(text or str(value)))
+        self._patterns: list[re.Pattern[str]] = list(_list_patterns(value))
+        split = [row.split() for row in self.rows]
+        self.words: list[tuple[str, str]] = [(row[0], f'"{row[0]}"' if len(row) == 1 else "\0") for row in split]
+
+    def stands_in(self, row: str, text: str) -> bool:
+        """Return whether the value stands in a text, given as a row of pieces and as it is."""
+        return any(each in row for each in self.rows) or self.may_match(text)
+
+    def may_match(self, text: str) -> bool:
+        """Return whether a pattern of the value matches in a text."""
+        return bool(self._patterns) and any(pattern.search(text) for pattern in self._patterns)
+
+    def is_all_of(self, row: str, text: str) -> bool:
+        """Return whether a text has nothing but the value."""
+        return row == self.whole or row in self.rows or any(each.fullmatch(text) for each in self._patterns)
+
+
+def _list_rows(value: str) -> Iterator[str]:
+    """Yield the rows of pieces of which one has to stand in a text where a value does."""
+    for text in {value: None, unquote(value): None}:
+        if not text.isascii() and any(not each.isascii() and each.lower().isascii() for each in text):
+            continue  # letters that only look like those of ASCII
+        pieces = split_pieces(text)
+        addresses = [piece for piece in pieces if "@" in piece[1:]]
+        if addresses and all(piece in addresses or piece.isalnum() for piece in pieces):
+            pieces = addresses if len(addresses) == 1 else []
+        if len(pieces) == 1:
+            yield from [f" {wanted} " for wanted in _list_names(pieces[0])]
+        elif pieces:
+            yield join_pieces(pieces)
+
+
+def _list_names(piece: str) -> tuple[str, ...]:
+    """Return what names the same as a piece: a URL is named by its host alone, too."""
     _, colon, rest = piece.partition("://")
     if colon:
         host = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
@@ -119,246 +226,162 @@ def _list_wanted(piece: str) -> tuple[str, ...]:
     return (piece, piece[1:]) if piece.startswith("@") else (piece,)
 
 
-def _list_forms(value: str) -> Iterator[str]:
-    """Yield a value as it is, and decoded."""
-    yield value
-    if "%" in value and (plain := unquote(value)) != value:
-        yield plain
-    if _BASE64.fullmatch(value) and (plain := _decode_text(value)):
-        yield plain
+def _list_patterns(value: object) -> Iterator[re.Pattern[str]]:
+    """Yield what finds a number, an account, a card or a telephone in groups or not, and scripts without spaces."""
+    if not isinstance(value, str):
+        if isinstance(value, (int, float)):
+            yield _match_number(f"{abs(value):.10f}" if isinstance(value, float) else str(abs(value)))
+        return
+    if is_number(value):
+        yield _match_number(value)
+    signs = re.sub(r"[ ./-]", "", value)
+    is_account = 8 <= len(signs) <= _LONGEST_ACCOUNT and sum(map(str.isdigit, signs)) >= 6
+    if is_account and _GROUPED.fullmatch(value) and (value.isdigit() or not is_number(value)):
+        # Whole: not the beginning or the end of a longer one.
+        middle = "[ ./-]?".join(map(re.escape, signs))
+        yield re.compile(rf"(?<![\w+])(?<!\d[ ./-]){middle}(?!\w|[ ./-]\d)", re.IGNORECASE | re.ASCII)
+    if not value.isascii() and not any(map(has_boundary, value)):
+        yield re.compile(re.escape(value))
 
 
-def _decode_text(text: str) -> str:
-    """Return the text that is written in hexadecimal digits or base64; empty where none is."""
-    try:
-        is_hex = _HEX.fullmatch(text) is not None
-        data = bytes.fromhex(text) if is_hex else base64.b64decode(text.replace("-", "+").replace("_", "/") + "==")
-        plain = data.decode()
-    except (binascii.Error, ValueError):
-        return ""
-    return plain if "".join(plain.split()).isprintable() else ""
+def _match_number(text: str) -> re.Pattern[str]:
+    """Return what finds a number, its thousands grouped or not: 1200 in "1 200.00", and not 5990 in "59.90"."""
+    whole, _, rest = text.replace(",", ".").partition(".")
+    grouped = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", r"[.,'\\u2019 \\u00a0\\u202f]?", whole.lstrip("0") or "0")
+    rest = rest.rstrip("0")
+    decimals = f"[.,]{rest}0*" if rest else "(?:[.,]0+)?"
+    return re.compile(rf"(?<!\d)(?<!\d[.'\u2019])0*{grouped}{decimals}(?![.'\u2019]?\d)")
 
 
-def _list_readings(text: str) -> Iterator[str]:
-    """Yield what a text from outside says, too, to somebody who decodes it."""
-    decoded: set[str] = set()
-    if "%" in text:
-        decoded.add(unquote(text))
-    if "&" in text:
-        decoded.add(unescape(text))
-    if not text.isascii():
-        plain = normalize("NFKC", text.translate(_TAGS))
-        hidden = [each for each in set(plain) if not each.isspace() and is_hidden(each)]
-        decoded.add(_write_ascii_digits(plain.translate(dict.fromkeys(map(ord, hidden)))))
-    if decoded:
-        yield from decoded - {text}
-    for match in _BASE64.finditer(text):
-        if plain := _decode_text(match[0]):
-            yield plain
+def is_number(text: str) -> bool:
+    """Return whether a text is a number alone."""
+    return _NUMBER.fullmatch(text) is not None
 
 
-_TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
-_TURNED = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")  # rot13, of texts in lower case
-_DISGUISES: tuple[Callable[[str], str], ...] = (
-    lambda row: row.replace(" .", " "),
-    lambda row: row[::-1].replace(" .", " "),  # the end of a sentence is its beginning there
-    lambda row: row.translate(_TURNED).replace(" .", " "),
-)
+def has_boundary(character: str) -> bool:
+    """Return whether words that begin or end with a character stand between spaces."""
+    return character.isdigit() or character.lower() != character.upper()
 
 
-def join_pieces(pieces: Iterable[str]) -> str:
-    """Return pieces between spaces, each with what else is named there."""
-    row = f" {' '.join(pieces)} "
-    if ":" in row or "=" in row or "@" in row:
-        row = f" {' '.join([part for piece in pieces for part in (piece, *_list_parts(piece))])} "
-    return row
-
-
-class _Finder:
-    """Finds the texts that something is true of; each is read once for each question."""
-
-    __slots__ = ("_found", "texts")
-
-    def __init__(self) -> None:
-        self.texts: list[Any] = []
-        self._found: dict[object, tuple[list[Any], int]] = {}
-
-    def find(self, key: object, is_there: Callable[[Any], bool], among: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Return the texts of which something is true that `key` names; `among` may only grow from time to time."""
-        texts = self.texts if among is None else among
-        found, count = self._found.get(key, ([], 0))
-        if count < len(texts):
-            found += filter(is_there, texts[count:])
-            self._found[key] = found, len(texts)
-        return found
+# texts
 
 
 class TextIndex:
-    """Finds values in texts; a value with a word that no text contains is not searched for."""
+    """Finds values in texts; each text is searched once for a value whose words all stand in some text."""
 
-    __slots__ = ("_finder", "_words")
+    __slots__ = ("_searched", "_texts", "_words")
 
     def __init__(self) -> None:
-        self._finder = _Finder()  # of texts: their source, their pieces, and as they are for numbers
+        self._texts: list[tuple[TextSource, str, str]] = []  # with its pieces, and as it is for patterns
         self._words: set[str] = set()
+        self._searched: dict[Wanted, int] = {}
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
-        plain = _read_json(source.text) if "\\u" in source.text else None
-        text = source.text if plain is None else _MARK.join(map(str, list_leaves(plain)))
-        joined = join_pieces(split_pieces(text))
-        self._finder.texts.append((source, joined, _write_ascii_digits(source.text)))
-        self._words.update(joined.split())
+        text = _MARK.join(_list_texts(source.text)) if "\\u" in source.text else source.text
+        row = join_pieces(split_pieces(text))
+        self._texts.append((source, row, _write_ascii_digits(text)))
+        self._words.update(row.split())
 
-    def find(self, value: object) -> TextSource | None:
+    def find(self, wanted: Wanted) -> TextSource | None:
         """Return a text in which a value stands; None where there is none."""
-        found: TextSource | None = None
-        if isinstance(value, str):
-            found = next(filter(None, map(self._find_row, _list_rows(value))), None)
-            if found is None and not value.isascii() and not any(map(has_boundary, value)):
-                found = self._find_pattern(re.compile(re.escape(value)))  # of a script without spaces
-            if found is None and (account := _match_account(value)) is not None:
-                found = self._find_pattern(account)
-        if found is None and (isinstance(value, (int, float)) or (isinstance(value, str) and is_number(value))):
-            found = self._find_pattern(_match_number(value))
-        return found
+        rows = [row for row in wanted.rows if self._words.issuperset(row.split())]
+        start = self._searched.get(wanted, 0)
+        for source, row, text in self._texts[start:]:
+            if any(each in row for each in rows) or wanted.may_match(text):
+                return source
+        self._searched[wanted] = len(self._texts)
+        return None
 
     def has_row(self, row: str) -> bool:
         """Return whether a row of pieces stands in a text."""
-        return self._find_row(row) is not None
-
-    def _find_row(self, row: str) -> TextSource | None:
-        is_there = self._words.issuperset(row.split())
-        return (
-            next((text[0] for text in self._finder.find(row, lambda text: row in text[1])), None) if is_there else None
-        )
-
-    def _find_pattern(self, pattern: re.Pattern[str]) -> TextSource | None:
-        found = self._finder.find(pattern, lambda text: pattern.search(text[2]) is not None)
-        return next((text[0] for text in found), None)
-
-
-class Ways:
-    """How a value may be written: a text as one of some rows of pieces, in each disguise.
-
-    Attributes:
-        number: The pattern of a number; None for a text.
-        ways: The rows of a text in each disguise, or the pattern.
-        words: The first pieces of all rows, and the same as JSON where the row has no more of them.
-    """
-
-    __slots__ = ("number", "ways", "words")
-
-    def __init__(self, value: Any) -> None:
-        rows = list(_list_rows(value)) if isinstance(value, str) else []
-        self.number = None if isinstance(value, str) else _match_number(value)
-        self.ways: list[Any] = [
-            [*map(disguise, rows)] if self.number is None else self.number for disguise in _DISGUISES
-        ]
-        split = [disguise(row).split() for disguise in _DISGUISES for row in rows]
-        self.words: list[tuple[str, str]] = [(row[0], f'"{row[0]}"' if len(row) == 1 else "\0") for row in split]
+        return self._words.issuperset(row.split()) and any(row in each for _, each, _ in self._texts)
 
 
 class _OutsideText:
-    """An untrusted text; what is costly to compute is computed at its first use."""
+    """An untrusted text, with its parts at their first use."""
 
-    __slots__ = ("_is_json", "_joined", "_readings", "_text", "lower", "source")
+    __slots__ = ("_is_plain", "_leaves", "lower", "source")
 
     def __init__(self, source: TextSource) -> None:
         text, self.source = source.text, source
-        self._is_json: bool | None = None if text[:1] in ("{", "[") else False
-        if self._is_json is None and "\\u" in text and (plain := _read_json(text)) is not None:
-            text, self._is_json = _MARK.join(map(str, list_leaves(plain))), False
-        self._text, self._readings = text, "".join([f"{_MARK}{each}" for each in _list_readings(text)])
-        self.lower = f"{text}{self._readings}".lower() if self._readings else text.lower()
-        self._joined: str | None = None
+        decoded = normalise(text)
+        self._is_plain = decoded == text and "\\u" not in text
+        self.lower: str = text.lower() if self._is_plain else _MARK.join([decoded, *_list_texts(text)]).lower()
+        self._leaves: list[tuple[str, str]] | None = None
 
     @property
-    def is_json(self) -> bool:
-        """True for JSON of which each text is a part by itself."""
-        if self._is_json is None:
-            self._is_json = _read_json(self._text) is not None
-        return self._is_json
+    def leaves(self) -> list[tuple[str, str]]:
+        """The texts in it, inside of JSON or alone, and decoded ones: each as a row of pieces, and in lower case."""
+        if self._leaves is None:
+            texts = dict.fromkeys(_list_texts(self.source.text))
+            if not self._is_plain:
+                texts.update(dict.fromkeys([*map(normalise, texts), normalise(self.source.text)]))
+            self._leaves = [(join_pieces(split_pieces(text)), text.lower()) for text in texts]
+        return self._leaves
 
-    @property
-    def leaves(self) -> str:
-        """The texts in it, those inside of JSON apart, and what it says in other encodings."""
-        text = _MARK.join(filter(None, _LEAVES.findall(self._text))) if self.is_json else self._text
-        return text + self._readings
-
-    @property
-    def joined(self) -> str:
-        """The same as rows of pieces."""
-        if self._joined is None:
-            self._joined = join_pieces(split_pieces(self.leaves)).replace(" .", " ")
-        return self._joined
-
-    def may_name(self, destination: Ways) -> bool:
-        """Return whether it may name a destination among other words: a quick check, False only if it does not."""
-        if destination.number is not None:
-            return destination.number.search(self.lower) is not None
+    def may_name(self, wanted: Wanted) -> bool:
+        """Return whether it may name a value among other words: a quick check, False only if it does not."""
         lower = self.lower
-        for word, alone in destination.words:
-            if word in lower and (self._readings or lower.count(word) != lower.count(alone) or not self.is_json):
-                return True
-        return False
+        for word, alone in wanted.words:
+            if word in lower:
+                is_alone = self._is_plain and lower.count(word) == lower.count(alone)
+                if not is_alone or _read_json(self.source.text) is None:
+                    return True
+        return wanted.may_match(lower)
 
-    def spells(self, anchor: str | re.Pattern[str], destinations: Sequence[list[str] | re.Pattern[str]]) -> bool:
-        """Return whether it has all destinations near an anchor, a row of pieces or a number, and more words."""
-        text = self.joined if isinstance(anchor, str) else self.leaves
-        for count, (begin, end) in enumerate(_find_spans(text, anchor)):
-            if count > _MOST_PLACES:  # so many places are made to take time: treat it as spelled out
-                return True
-            left = max(begin - _NEARBY, text.rfind("\0", 0, begin + 1) + 1)
-            right = text.find("\0", end - 1)
-            nearby = text[left : min(end + _NEARBY, right if right >= 0 else len(text))]
-            is_longer = len(nearby.strip(' "\n')) > len(text[begin:end].strip())
-            if is_longer and all(_stands_in(each, nearby) for each in destinations):
+    def has_order(self, destinations: Sequence[Wanted], rows: Sequence[str]) -> bool:
+        """Return whether a text in it has all destinations and one of some rows; without rows, some other words."""
+        for row, text in self.leaves:
+            if all(each.stands_in(row, text) for each in destinations) and (
+                any(each in row for each in rows) if rows else not destinations[0].is_all_of(row, text)
+            ):
                 return True
         return False
 
 
 class OutsideTexts:
-    """Finds the untrusted text that spells a call out."""
+    """Finds the untrusted text that spells a call out; each is searched once for the same."""
 
-    __slots__ = ("_finder",)
+    __slots__ = ("_naming", "_searched", "_texts")
 
     def __init__(self) -> None:
-        self._finder = _Finder()
+        self._texts: list[_OutsideText] = []
+        self._naming: dict[Wanted, tuple[list[_OutsideText], int]] = {}
+        self._searched: dict[object, int] = {}
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
-        self._finder.texts.append(_OutsideText(source))
+        self._texts.append(_OutsideText(source))
 
-    def find_naming(self, destination: Ways | None) -> Sequence[_OutsideText]:
-        """Return the texts that may name a destination; all where there is none."""
-        texts = self._finder.texts
-        return texts if destination is None else self._finder.find(destination, lambda text: text.may_name(destination))
-
-    def find_spelling(
-        self, naming: Sequence[_OutsideText], ways: Sequence[Ways], anchors: Sequence[str | re.Pattern[str]]
-    ) -> TextSource | None:
-        """Return a text in which all destinations stand near something else of the call, among more words.
-
-        `naming` are the texts that may name the first destination; `anchors` are the rows of pieces or the numbers of
-        which one has to be there, too.
-        """
-        for disguise, *destinations in zip(_DISGUISES, *[each.ways for each in ways], strict=False):
-            for anchor in anchors:
-                hidden = disguise(anchor) if isinstance(anchor, str) else anchor
-                is_spelled = partial(_OutsideText.spells, anchor=hidden, destinations=destinations)
-                found = self._finder.find((str(destinations), hidden), is_spelled, naming)
-                if found:
-                    source: TextSource = found[0].source
-                    return source
+    def find_order(self, destinations: Sequence[Wanted], rows: Sequence[str]) -> TextSource | None:
+        """Return a text in which all destinations stand, and one of some rows of pieces; without rows, other words."""
+        texts = self._list_naming(destinations[0]) if destinations else self._texts if rows else ()
+        if not texts:
+            return None
+        key = (*destinations, *rows)
+        for text in texts[self._searched.get(key, 0) :]:
+            if text.has_order(destinations, rows):
+                return text.source
+        self._searched[key] = len(texts)
         return None
+
+    def _list_naming(self, wanted: Wanted) -> Sequence[_OutsideText]:
+        """Return the texts that may name a value."""
+        found, count = self._naming.get(wanted) or ([], 0)
+        if count < len(self._texts):
+            for text in self._texts[count:]:
+                if text.may_name(wanted):
+                    found.append(text)
+            self._naming[wanted] = found, len(self._texts)
+        return found
 
     def quote(self, value: str) -> tuple[TextSource, str] | None:
         """Return a text in which a value or a telling part of it stands, and the words around it; reads all texts."""
-        forms = [form.lower() for form in _list_forms(value[:_LONGEST_VALUE])]
+        forms = list(dict.fromkeys(each[:_LONGEST_VALUE].lower() for each in (value, unquote(value))))
         parts = [part for form in forms for part in re.split(r"[@/?#\s]+", form) if len(part) > 3]
         for wanted in (*forms, *sorted(parts, key=len, reverse=True)):
-            for text in self._finder.texts:
+            for text in self._texts:
                 if wanted in text.lower:
                     return quote_leaf(text.source, wanted)
         return None
@@ -378,88 +401,23 @@ def quote_leaf(source: TextSource, wanted: str) -> tuple[TextSource, str]:
     return found, escape_in_text(shorten_to_line(around, 3 * _QUOTED))
 
 
-def _stands_in(destination: list[str] | re.Pattern[str], text: str) -> bool:
-    if isinstance(destination, list):
-        return any(row in text for row in destination)
-    return destination.search(text) is not None
+def _list_texts(text: str) -> list[str]:
+    """Return the names, texts and numbers inside of JSON, each member of a name; a text alone where it is none."""
+    if _read_json(text) is None:
+        return [text]
+    plain = json.loads(text, object_pairs_hook=_join_pairs, parse_int=str, parse_float=str)
+    return list(map(str, list_leaves(plain)))
 
 
-def _find_spans(text: str, anchor: str | re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    if not isinstance(anchor, str):
-        yield from (match.span() for match in anchor.finditer(text))
-        return
-    at = text.find(anchor)
-    while at >= 0:
-        yield at, at + len(anchor)
-        at = text.find(anchor, at + len(anchor) - 1)
-
-
-def _list_rows(value: str) -> Iterator[str]:
-    """Yield the rows of pieces of which one has to stand in a text where a value does."""
-    for text in _list_forms(value[:_LONGEST_VALUE]):
-        if not text.isascii() and any(not each.isascii() and each.lower().isascii() for each in text):
-            continue  # letters that only look like those of ASCII
-        pieces = split_pieces(text)
-        addresses = [piece for piece in pieces if "@" in piece[1:]]
-        if addresses and all(piece in addresses or piece.isalnum() for piece in pieces):
-            pieces = addresses if len(addresses) == 1 else []
-        if len(pieces) == 1:
-            yield from [f" {wanted} " for wanted in _list_wanted(pieces[0])]
-        elif pieces:
-            yield join_pieces(pieces)
-
-
-def _match_account(value: str) -> re.Pattern[str] | None:
-    """Return what finds the number of an account, a card or a telephone, in groups or not; None for other values."""
-    signs = re.sub(r"[ ./-]", "", value)
-    if not 8 <= len(signs) <= _LONGEST_ACCOUNT or sum(map(str.isdigit, signs)) < 6 or not _GROUPED.fullmatch(value):
-        return None
-    # Whole: not the beginning or the end of a longer one.
-    return re.compile(
-        rf"(?<![\w+])(?<!\d[ ./-]){'[ ./-]?'.join(map(re.escape, signs))}(?!\w|[ ./-]\d)", re.IGNORECASE | re.ASCII
-    )
+def _join_pairs(pairs: Iterable[tuple[str, Any]]) -> list[Any]:
+    return [each for pair in pairs for each in pair]
 
 
 def _read_json(text: str) -> Any:
     """Return the value of a text that is a JSON object or array; None for others."""
     if text[:1] in ("{", "[") and len(text) <= _LONGEST_JSON:
-        with suppress(ValueError, RecursionError):
-            return json.loads(text)
+        try:
+            return from_json(text)
+        except ValueError:
+            return None
     return None
-
-
-def take_samples(text: str) -> list[list[str]]:
-    """Return the pieces of the halves of a text, or those at the start, in the middle and at the end of a long one."""
-    if len(text) > 2 * _SAMPLE:
-        middle = len(text) // 2
-        cuts = (text[:_SAMPLE], text[middle : middle + _SAMPLE], text[-_SAMPLE:])
-        return [split_pieces(cut)[1:-1] for cut in cuts]
-    pieces = split_pieces(text)
-    half = len(pieces) // 2
-    return [pieces[:half], pieces[half:]] if half > 2 else [pieces]
-
-
-def _write_ascii_digits(text: str) -> str:
-    if text.isascii():
-        return text
-    return text.translate({ord(each): str(decimal(each)) for each in set(text) if each.isdecimal()})
-
-
-def _match_number(value: float | str) -> re.Pattern[str]:
-    """Return what finds a number, its thousands grouped or not: 1200 in "1 200.00", and not 5990 in "59.90"."""
-    text = value if isinstance(value, str) else f"{abs(value):.10f}" if isinstance(value, float) else str(abs(value))
-    whole, _, rest = text.replace(",", ".").partition(".")
-    grouped = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", r"[.,'\\u2019 \\u00a0\\u202f]?", whole.lstrip("0") or "0")
-    rest = rest.rstrip("0")
-    decimals = f"[.,]{rest}0*" if rest else "(?:[.,]0+)?"
-    return re.compile(rf"(?<!\d)(?<!\d[.'\u2019])0*{grouped}{decimals}(?![.'\u2019]?\d)")
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number alone."""
-    return _NUMBER.fullmatch(text) is not None
-
-
-def has_boundary(character: str) -> bool:
-    """Return whether words that begin or end with a character stand between spaces."""
-    return character.isdigit() or character.lower() != character.upper()

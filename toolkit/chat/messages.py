@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import make_adapter, write_json
+from toolkit.redaction import digest_of
 from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
@@ -138,8 +139,6 @@ class ToolCall:
 
     def __repr__(self) -> str:
         # Only the schema of the tool shows which arguments are secret.
-        from toolkit.redaction import digest_of  # noqa: PLC0415 - its patterns take milliseconds
-
         arguments = f"<{len(self.arguments):,} characters, {digest_of(self.arguments)[-6:]}>"
         return f"{type(self).__qualname__}(id={self.id!r}, name={self.name!r}, arguments={arguments})"
 
@@ -447,9 +446,9 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
             continue
         iteration += 1
         group = slots.get(index, ())
-        mended = _with_ids(message, _new_ids(group, used, taken, iteration))
-        repaired.append(mended)
-        repaired.extend(_answer_call(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
+        with_ids = _with_ids(message, _new_ids(group, used, taken, iteration))
+        repaired.append(with_ids)
+        repaired.extend(_answer_call(call, slot.result) for call, slot in zip(with_ids.tool_calls, group, strict=True))
     return repaired
 
 

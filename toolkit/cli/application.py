@@ -23,9 +23,11 @@ import click
 from click.shell_completion import CompletionItem
 
 _SILENT = ("uvicorn", "asyncio")  # they log how they were ended
-_FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(min=0)
+_COUNT = click.IntRange(1)
+_LIMIT = click.FloatRange(min=0, min_open=True)
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _EPILOG = """\b
 SOURCE is one word that says where tools come from:
@@ -43,79 +45,6 @@ Exit codes: 0 done, 1 failed, 2 wrong command, source or arguments,
 _Decorator: TypeAlias = Callable[[Callable[..., int]], Callable[..., int]]
 _OFFERED_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
 _CODING_TOOLS = ("bash", "read_file", "write_file", "edit_file", "list_files", "search")
-_DECORATORS = ("tool", "tool_with_ctx")
-_MOST_BYTES = 1_000_000
-_log_option = click.option(
-    "--log",
-    type=click.Path(path_type=Path),
-    metavar="PLACE",
-    help="Log the run there, for `toolkit runs`: a folder, or an SQLite file.",
-)
-_url_option = click.option(
-    "--model-url", "url", default="", metavar="URL", help="The address of a server that is compatible with it."
-)
-_yes_option = click.option("--yes", "-y", "is_approved", is_flag=True, help="Approve all calls without asking.")
-_context_option = click.option(
-    "--ctx",
-    "context",
-    default="",
-    metavar="MODULE:NAME",
-    help="The function that makes the context of the tools, as in app:make_context or app.py:make_context: it has no "
-    "parameters, and is sync, async or a context manager.",
-)
-_place_option = click.option(
-    "--log",
-    default="runs",
-    show_default=True,
-    envvar="TOOLKIT_DATABASE",
-    show_envvar=True,
-    metavar="PLACE",
-    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
-)
-_run_argument = click.argument("run", default="", metavar="[RUN]")
-_encryption_option = click.option(
-    "--encryption", metavar="NAME", default="", help="An `Encryption` of durable runs, as in app:encryption."
-)
-_OUTPUT_OPTIONS = (
-    click.option(
-        "--output",
-        "-o",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="The form of standard output: text for people, or JSON for programs.",
-    ),
-    click.option("--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error, too."),
-)
-_SOURCE_OPTIONS = (
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="The time limit to open a source or make the context, and of an OpenAPI server.",
-    ),
-    click.option(
-        "--env", "variables", multiple=True, metavar="NAME", help="Pass this environment variable on; may be repeated."
-    ),
-    click.option(
-        "--token-env",
-        "token_variable",
-        default="",
-        metavar="NAME",
-        help="The variable that holds the token for a server at a URL.",
-    ),
-    click.option(
-        "--base-url", default="", metavar="URL", help="Where the operations of an OpenAPI document are, if elsewhere."
-    ),
-    click.option(
-        "--lock",
-        default="",
-        metavar="FILE",
-        help="Leave out tools of servers and plugins that differ from what this file pins; see `toolkit pin`.",
-    ),
-    *_OUTPUT_OPTIONS,
-)
 
 
 def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None = None) -> int:
@@ -175,43 +104,33 @@ class _NoteHandler(logging.Handler):
 
 def _complete_source(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
     """Return the kinds of sources and the files that complete the word."""
-    kinds = [CompletionItem(kind) for kind in _OFFERED_KINDS if kind.startswith(incomplete)]
     kind, colon, rest = incomplete.partition(":")
     if colon and kind == "openapi":
         return [CompletionItem(rest, type="file")]
+    kinds = [CompletionItem(kind) for kind in _OFFERED_KINDS if kind.startswith(incomplete)]
     return [*kinds, CompletionItem(incomplete, type="file")]
 
 
 def _complete_tool(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
     """Return the names of tools that need no import: those of a Python file, which is parsed and not run."""
-    source = str(ctx.params.get("source") or "")
-    is_coding = source.partition(":")[0] == "coding"
-    names = _CODING_TOOLS if is_coding else _find_decorated(source.partition(".py")[0] + ".py")
+    source = str(ctx.params.get("source") or "").partition(":")[0]
+    names = _CODING_TOOLS if source == "coding" else _find_decorated(Path(source))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def _find_decorated(file: str) -> list[str]:
-    path = Path(file)
+def _find_decorated(path: Path) -> list[str]:
+    """Return the names of the functions with decorators, which mostly are tools; a decorator may give another name."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return []
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(path.with_suffix(".py").read_bytes())
     except (OSError, ValueError, SyntaxError):
         return []
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return [name for function in functions for name in _read_tool_names(function)]
-
-
-def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the name of the tool that a function is decorated as, in a list; an empty list if it is none."""
-    for decorator in function.decorator_list:
-        call = decorator if isinstance(decorator, ast.Call) else None
-        called = call.func if call is not None else decorator
-        word = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-        if word in _DECORATORS:
-            given = [keyword.value for keyword in (call.keywords if call else ()) if keyword.arg == "name"]
-            return [str(value.value) for value in given if isinstance(value, ast.Constant)] or [function.name]
-    return []
+    names: list[str] = []
+    for function in [function for function in functions if function.decorator_list]:
+        calls = [each for each in function.decorator_list if isinstance(each, ast.Call)]
+        given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "name"]
+        names.append(next((str(each.value) for each in given if isinstance(each, ast.Constant)), function.name))
+    return names
 
 
 class _Time(click.ParamType[float]):
@@ -243,25 +162,91 @@ def _read_metadata(ctx: click.Context, parameter: click.Parameter, pairs: Sequen
     return found
 
 
-_FILTER_OPTIONS = (
-    click.option("--state", type=click.Choice(["queued", "running", "waiting", "done", "failed", "cancelled"])),
-    click.option("--loop", metavar="NAME", help="Durable runs of this loop."),
-    click.option("--tenant", metavar="NAME", help="Those of this tenant."),
-    click.option("--ending", metavar="KIND", help="Those with this ending or error, such as ProviderError."),
-    click.option("--error", metavar="TEXT", help="Those with this text in their error."),
-    click.option("--since", type=_Time(), help="Those written at this time or later: 30m, 2h, 3d ago, or ISO 8601."),
-    click.option("--before", type=_Time(), help="Those that were last written before."),
-    click.option(
-        "--metadata",
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=_read_metadata,
-        help="Those with this in their metadata, a JSON value or a text; may be repeated.",
-    ),
-    click.option("--text", metavar="TEXT", help="Those with an id, a tenant or metadata that begins so."),
+def _make_option(words: str, text: str, name: str = "", **settings: Any) -> _Decorator:
+    """Return an option of commands.
+
+    The words are its flags and its value, as the help shows them: ``"--model -m NAME"``. Without a value and a type it
+    is a flag; with a value and without settings it is a text, which is empty by default.
+    """
+    flags = [word for word in words.split() if word.startswith("-")]
+    value = " ".join(words.split()[len(flags) :])
+    defaults: dict[str, Any] = {"show_default": bool(settings.get("default")), "show_envvar": "envvar" in settings}
+    if value:
+        defaults |= {"metavar": value} if settings else {"metavar": value, "default": ""}
+    elif "type" not in settings:
+        defaults["is_flag"] = True
+    return click.option(*flags, *filter(None, [name]), help=text, **{**defaults, **settings})
+
+
+_log_option = _make_option(
+    "--log PLACE",
+    "Log the run there, for `toolkit runs`: a folder, or an SQLite file.",
+    type=click.Path(path_type=Path),
 )
-
-
+_url_option = _make_option("--model-url URL", "The address of a server that is compatible with it.", "url")
+_yes_option = _make_option("--yes -y", "Approve all calls without asking.", "is_approved")
+_context_option = _make_option(
+    "--ctx MODULE:NAME",
+    "The function that makes the context of the tools, as in app:make_context or app.py:make_context: it has no "
+    "parameters, and is sync, async or a context manager.",
+    "context",
+)
+_place_option = _make_option(
+    "--log PLACE",
+    "Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
+    default="runs",
+    envvar="TOOLKIT_DATABASE",
+)
+_encryption_option = _make_option("--encryption NAME", "An `Encryption` of durable runs, as in app:encryption.")
+_reason_option = _make_option("--reason TEXT", "For the model, or for the transcripts of cancelled runs.")
+_timeout_option = _make_option(
+    "--timeout SECONDS",
+    "The time limit to open a source or make the context, and of an OpenAPI server.",
+    type=_LIMIT,
+    default=30.0,
+)
+_OUTPUT_OPTIONS = (
+    _make_option(
+        "--output -o",
+        "The form of standard output: text for people, or JSON for programs.",
+        type=click.Choice(["text", "json"]),
+        default="text",
+    ),
+    _make_option("--traceback", "Show the traceback of an error, too.", expose_value=False),
+)
+_SOURCE_OPTIONS = (
+    _timeout_option,
+    _make_option("--env NAME", "Pass this environment variable on; may be repeated.", "variables", multiple=True),
+    _make_option("--token-env NAME", "The variable that holds the token for a server at a URL.", "token_variable"),
+    _make_option("--base-url URL", "Where the operations of an OpenAPI document are, if elsewhere."),
+    _make_option(
+        "--lock FILE", "Leave out tools of servers and plugins that differ from their pins; see `toolkit pin`."
+    ),
+    *_OUTPUT_OPTIONS,
+)
+_CONTEXT_OPTIONS = (_context_option, *_SOURCE_OPTIONS)
+_FILTER_OPTIONS = (
+    _make_option(
+        "--state",
+        "Runs in this state.",
+        type=click.Choice(["queued", "running", "waiting", "done", "failed", "cancelled"]),
+    ),
+    _make_option("--loop NAME", "Durable runs of this loop.", default=None),
+    _make_option("--tenant NAME", "Those of this tenant.", default=None),
+    _make_option("--ending KIND", "Those with this ending or error, such as ProviderError.", default=None),
+    _make_option("--error TEXT", "Those with this text in their error.", default=None),
+    _make_option("--since TIME", "Those written at this time or later: 30m, 2h, 3d ago, or ISO 8601.", type=_Time()),
+    _make_option("--before TIME", "Those that were last written before.", type=_Time()),
+    _make_option(
+        "--metadata NAME=VALUE",
+        "Those with this in their metadata, a JSON value or a text; may be repeated.",
+        multiple=True,
+        callback=_read_metadata,
+    ),
+    _make_option("--text TEXT", "Those with an id, a tenant or metadata that begins so.", default=None),
+)
+_DURABLE_OPTIONS = (_place_option, _encryption_option, *_OUTPUT_OPTIONS)
+_run_argument = click.argument("run", default="", metavar="[RUN]")
 _source_argument = click.argument("source", shell_complete=_complete_source)
 _sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=_complete_source
@@ -283,20 +268,18 @@ def runs_group() -> None:
 
 
 def _add_command(name: str, work: str, text: str, *parts: _Decorator, **fixed: Any) -> None:
-    """Add a command.
+    """Add a command, or one of the group ``runs`` if its name begins with that word.
 
-    Args:
-        name: Its name; of one of the group ``runs``, behind that word.
-        work: The function that does its work, as module:function; it is imported when the command runs.
-        text: Its help.
-        parts: Its arguments and options, in the order of its help.
-        fixed: Further arguments of the function.
+    Its work is a function of the `Command` and its options, as module:function, which is imported when the command
+    runs; `fixed` are further arguments.
     """
     module, _, function = work.partition(":")
 
     def run(**options: Any) -> int:
-        code: int = getattr(importlib.import_module(f"toolkit.cli.{module}"), function)(**fixed, **options)
-        return code
+        do_work: Callable[..., int] = getattr(importlib.import_module(f"toolkit.cli.{module}"), function)
+        from toolkit.cli.screen import Command
+
+        return do_work(Command.take(options), **fixed, **options)
 
     for part in reversed(parts):
         run = part(run)
@@ -330,7 +313,7 @@ _add_command(
     SOURCE is an MCP server or a plugin. The file is toolkit.lock unless --lock names another. The exit code is 1 if
     something has changed since the tools were pinned and is not accepted.""",
     _sources_argument,
-    click.option("--accept", is_flag=True, help="Pin what has changed, too."),
+    _make_option("--accept", "Pin what has changed, too."),
     *_SOURCE_OPTIONS,
 )
 _add_command(
@@ -342,47 +325,33 @@ _add_command(
     _source_argument,
     click.argument("name", shell_complete=_complete_tool),
     click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
-    click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input."),
+    _make_option("--json OBJECT", "All arguments as a JSON object; '-' reads standard input.", "text", default=None),
     _yes_option,
     _log_option,
-    _context_option,
-    *_SOURCE_OPTIONS,
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "serve",
     "tool_commands:serve_tools",
     "Serve the tools of SOURCE, by MCP or ACP.\n\nAs an MCP server, or with --acp as the agent of an editor.",
     _sources_argument,
-    click.option(
-        "--mcp", "transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How."
-    ),
-    click.option(
-        "--host",
+    _make_option("--mcp", "How.", "transport", type=click.Choice(["stdio", "http"]), default="stdio"),
+    _make_option(
+        "--host NAME",
+        "Where to listen; other than loopback requires --bearer-env and --allow-host.",
         default="127.0.0.1",
-        show_default=True,
-        help="Where to listen; other than loopback requires --bearer-env and --allow-host.",
     ),
-    click.option("--port", type=_PORT, default=8000, show_default=True, help="0 takes a free one."),
-    click.option(
-        "--bearer-env",
-        "bearer_variable",
-        default="",
-        metavar="NAME",
-        help="The variable that holds the token which clients must send.",
-    ),
-    click.option(
-        "--allow-host",
+    _make_option("--port PORT", "0 takes a free one.", type=_PORT, default=8000),
+    _make_option("--bearer-env NAME", "The variable that holds the token which clients must send.", "bearer_variable"),
+    _make_option(
+        "--allow-host NAME",
+        "A host name of the server besides loopback; may be repeated.",
         "allowed_hosts",
         multiple=True,
-        metavar="NAME",
-        help="A host name of the server besides loopback; may be repeated.",
     ),
-    click.option(
-        "--acp", "model", default="", metavar="MODEL", help="Be an editor's agent, with this model and the tools."
-    ),
-    click.option("--sessions", type=_FILE_PATH, help="With --acp: the database of sessions, which editors load again."),
-    _context_option,
-    *_SOURCE_OPTIONS,
+    _make_option("--acp MODEL", "Be an editor's agent, with this model and the tools.", "model"),
+    _make_option("--sessions", "With --acp: the database of sessions, which editors load again.", type=_FILE),
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "chat",
@@ -391,87 +360,66 @@ _add_command(
 
     Without a terminal, the one question comes from --prompt or standard input, and what needs approval is refused.""",
     _sources_argument,
-    click.option(
-        "--model",
-        "-m",
+    _make_option(
+        "--model -m NAME",
+        "Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
         required=True,
         envvar="TOOLKIT_CHAT_MODEL",
-        show_envvar=True,
-        help="Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
     ),
     _url_option,
-    click.option("--prompt", "-p", default="", help="Ask this one question, and end."),
-    click.option("--system", "instructions", default="", metavar="TEXT", help="Instructions for the model."),
-    click.option(
+    _make_option("--prompt -p TEXT", "Ask this one question, and end."),
+    _make_option("--system TEXT", "Instructions for the model.", "instructions"),
+    _make_option(
         "--ask",
+        "The calls that you are asked about: those whose tools require it (needed), also those of tools that do "
+        "not only read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
         "asking",
         type=click.Choice(["auto", "needed", "writes", "all"]),
         default="auto",
-        help="The calls that you are asked about: those whose tools require it (needed), also those of tools that do "
-        "not only read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
     ),
     _yes_option,
-    click.option("--continue", "transcript", type=_FILE_PATH, help="Continue from a file that /save wrote."),
-    click.option("--record", "cassette", type=_FILE_PATH, help="Record the exchanges with the model, for runs replay."),
-    click.option("--web", "is_web", is_flag=True, help="Serve a page to chat on, on loopback, and print its link."),
-    click.option("--port", type=_PORT, default=0, help="Where --web listens; 0 takes a free port."),
+    _make_option("--continue", "Continue from a file that /save wrote.", "transcript", type=_FILE),
+    _make_option("--record", "Record the exchanges with the model, for runs replay.", "cassette", type=_FILE),
+    _make_option("--web", "Serve a page to chat on, on loopback, and print its link.", "is_web"),
+    _make_option("--port PORT", "Where --web listens; 0 takes a free port.", type=_PORT, default=0),
     _log_option,
-    _context_option,
-    *_SOURCE_OPTIONS,
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "eval",
     "chatting:evaluate_tools",
     """Measure how well models call the tools.
 
-    Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
-    --results an interrupted run continues where it stopped.""",
+    Each task is run with each model in each way. The figures have intervals. With --results an interrupted run
+    continues where it stopped.""",
     _sources_argument,
-    click.option("--tasks", type=_FILE_PATH, required=True, metavar="FILE.yaml", help="The tasks."),
-    click.option("--model", "-m", "models", multiple=True, required=True, help="The model; may be repeated."),
+    _make_option("--tasks FILE.yaml", "The tasks.", type=_FILE, required=True),
+    _make_option("--model -m NAME", "The model; may be repeated.", "models", multiple=True, required=True),
     _url_option,
-    click.option(
+    _make_option(
         "--way",
+        "How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be "
+        "repeated. Without it a model is asked as `toolkit chat` asks it.",
         "ways",
         multiple=True,
         type=click.Choice(["native", "text", "guided"]),
-        help="How it is asked: by its own tool calls, by calls written as text, or guided by small steps; may be "
-        "repeated. Without it a model is asked as `toolkit chat` asks it.",
     ),
-    click.option("--against", default="", metavar="NAME", help="The model or way that the others are compared with."),
-    click.option("--per-class", type=click.IntRange(1), help="Only the first tasks of each class, that many."),
-    click.option(
-        "--results", type=_FILE_PATH, metavar="FILE.jsonl", help="Store outcomes there, and run only what is missing."
-    ),
-    click.option(
-        "--run-tools",
-        "runs_tools",
-        is_flag=True,
-        help="Run the tools; otherwise each call is answered with what the task says it returns.",
-    ),
-    click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="The most of a reply."),
-    click.option("--max-turns", type=click.IntRange(1), default=5, show_default=True, help="The most turns of a task."),
-    click.option(
-        "--task-timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=120.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="The longest that a task may take.",
-    ),
-    click.option(
-        "--own-temperature", is_flag=True, help="Leave temperature and seed to the model: some accept no others."
-    ),
-    _context_option,
-    *_SOURCE_OPTIONS,
+    _make_option("--per-class N", "Only the first tasks of each class, that many.", type=_COUNT),
+    _make_option("--results FILE.jsonl", "Store outcomes there, and run only what is missing.", type=_FILE),
+    _make_option("--run-tools", "Run the tools; otherwise each call is answered as its task says.", "runs_tools"),
+    _make_option("--max-tokens N", "The most of a reply.", type=_COUNT, default=256),
+    _make_option("--max-turns N", "The most turns of a task.", type=_COUNT, default=5),
+    _make_option("--task-timeout SECONDS", "The longest that a task may take.", type=_LIMIT, default=120.0),
+    _make_option("--own-temperature", "Leave temperature and seed to the model: some accept no others."),
+    *_CONTEXT_OPTIONS,
 )
 _add_command(
     "doctor",
     "tool_commands:examine_installation",
     "Check extras, keys, programs and models.\n\nOf models it also says how they are best asked for calls.",
-    click.option("--model", "-m", "models", multiple=True, help="Ask this model for a word, too; may be repeated."),
+    _make_option("--model -m NAME", "Ask this model for a word, too; may be repeated.", "models", multiple=True),
     _url_option,
-    click.option("--probe", "is_probing", is_flag=True, help="Try with each --model in which ways it can call tools."),
+    _make_option("--probe", "Try with each --model in which ways it can call tools.", "is_probing"),
     *_OUTPUT_OPTIONS,
 )
 _add_command(
@@ -488,52 +436,39 @@ _add_command(
     It runs until SIGTERM or Ctrl-C. LOOP is what durable_loop returned, as in app:support or app.py:support; app alone
     means all in it.""",
     click.argument("words", nargs=-1, required=True, metavar="LOOP..."),
-    click.option(
-        "--database",
+    _make_option(
+        "--database URL",
+        "Where the runs are: sqlite:///runs.db, or postgresql://... for many machines.",
         required=True,
         envvar="TOOLKIT_DATABASE",
-        show_envvar=True,
-        metavar="URL",
-        help="Where the runs are: sqlite:///runs.db, or postgresql://... for many machines.",
     ),
-    click.option(
-        "--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Concurrent runs of each loop."
-    ),
-    click.option(
-        "--lease",
+    _make_option("--concurrency N", "Concurrent runs of each loop.", type=_COUNT, default=100),
+    _make_option(
+        "--lease SECONDS",
+        "The time without a heartbeat after which a worker counts as dead.",
         type=click.FloatRange(min=0.1),
         default=10.0,
-        show_default=True,
-        help="Seconds without a heartbeat after which a worker counts as dead.",
     ),
-    click.option(
-        "--grace", type=_SECONDS, default=10.0, show_default=True, help="Seconds for runs to come to rest at the end."
-    ),
-    click.option("--keep-days", type=_SECONDS, help="Delete runs that ended so many days ago."),
+    _make_option("--grace SECONDS", "The time for runs to come to rest at the end.", type=_SECONDS, default=10.0),
+    _make_option("--keep-days N", "Delete runs that ended so many days ago.", type=_SECONDS),
     _encryption_option,
     *_OUTPUT_OPTIONS,
 )
-
-
 _add_command(
     "runs list",
     "run_commands:list_runs",
     "List the runs, the newest first.\n\nOf durable runs those of the filters, and how many are in each state.",
-    _place_option,
-    click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many."),
-    click.option("--after", metavar="RUN", help="Only durable runs behind this one, the last of the page before."),
+    _make_option("--limit N", "How many.", type=_COUNT, default=20),
+    _make_option("--after RUN", "Only durable runs behind this one, the last of the page before.", default=None),
     *_FILTER_OPTIONS,
-    _encryption_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 _add_command(
     "runs show",
     "run_commands:show_run",
     "Show the steps of a run.",
     _run_argument,
-    _place_option,
-    _encryption_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 _add_command(
     "runs export",
@@ -541,13 +476,12 @@ _add_command(
     "Write a run to standard output.\n\nFor other programs, people or pytest.",
     _run_argument,
     _place_option,
-    click.option(
+    _make_option(
         "--as",
+        "JSON lines, a page to read, or a test that replays the run.",
         "form",
         type=click.Choice(["lines", "markdown", "test"]),
         default="lines",
-        show_default=True,
-        help="JSON lines, a page to read, or a test that replays the run.",
     ),
     *_OUTPUT_OPTIONS,
 )
@@ -556,7 +490,7 @@ _add_command(
     "run_commands:view_runs",
     "Show the runs on a page in the browser.\n\nActive ones, too; nothing leaves this machine.",
     _place_option,
-    click.option("--port", type=_PORT, default=0, help="Where to listen on loopback; 0 takes a free port."),
+    _make_option("--port PORT", "Where to listen on loopback; 0 takes a free port.", type=_PORT, default=0),
     *_OUTPUT_OPTIONS,
 )
 _add_command(
@@ -566,39 +500,32 @@ _add_command(
     click.argument("run"),
     click.argument("call_id", metavar="CALL"),
     click.argument("answer", type=click.Choice(["approve", "deny", "modify", "abort"])),
-    click.option("--reason", default="", help="For the model, where it is denied or aborted."),
-    click.option("--arguments", default="", metavar="JSON", help="The new arguments, for `modify`."),
-    _place_option,
-    _encryption_option,
+    _reason_option,
+    _make_option("--arguments JSON", "The new arguments, for `modify`."),
     _yes_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
-_reason_option = click.option("--reason", default="", help="For their transcripts.")
-for _change, _text, _more in (
-    ("cancel", "Cancel durable runs.\n\nThose named, or all of the filters that have not ended.", (_reason_option,)),
-    ("retry", "Retry durable runs.\n\nThose named, or all of the filters, that failed or were cancelled.", ()),
-    ("delete", "Delete durable runs.\n\nThose named, which are at rest, or all of the filters that have ended.", ()),
+for _change, _meant in (
+    ("cancel", "all of the filters that have not ended"),
+    ("retry", "all of the filters that failed or were cancelled"),
+    ("delete", "all of the filters that have ended"),
 ):
     _add_command(
         f"runs {_change}",
         "run_commands:change_runs",
-        _text,
+        f"{_change.capitalize()} durable runs.\n\nThose named, or {_meant}.",
         click.argument("run_ids", nargs=-1, metavar="[RUN]..."),
-        *_more,
+        *([_reason_option] if _change == "cancel" else []),
         *_FILTER_OPTIONS,
-        _place_option,
-        _encryption_option,
         _yes_option,
-        *_OUTPUT_OPTIONS,
+        *_DURABLE_OPTIONS,
         change=_change,
     )
 _add_command(
     "runs migrate",
     "run_commands:migrate_tables",
     "Migrate the tables of durable runs.\n\nTo this release, as its first worker does.",
-    _place_option,
-    _encryption_option,
-    *_OUTPUT_OPTIONS,
+    *_DURABLE_OPTIONS,
 )
 _add_command(
     "runs replay",
@@ -607,8 +534,8 @@ _add_command(
 
     With --tools the same questions are asked again, offline: the recorded model answers, the tools run for real, and
     the exit code is 1 if the run differs.""",
-    click.argument("cassette", type=_FILE_PATH),
-    click.option("--tools", "sources", multiple=True, metavar="SOURCE", help="Ask again, with these tools."),
+    click.argument("cassette", type=_FILE),
+    _make_option("--tools SOURCE", "Ask again, with these tools.", "sources", multiple=True),
     _yes_option,
     *_SOURCE_OPTIONS,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,8 @@ from toolkit.chat import (
 )
 from toolkit.chat.provider import response_to_plain
 from toolkit.cli.run_commands import log_runs, show_link
-from toolkit.cli.screen import (
-    Approver,
-    Asking,
-    CommandError,
-    ExitCode,
-    OutputFormat,
-    Screen,
-    Steps,
-    Terminal,
-    WasInterruptedError,
-)
-from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable, open_model, read_model, run_with_tools
+from toolkit.cli.screen import Approver, Asking, Command, ExitCode, MisuseError, Screen, Steps, WasInterruptedError
+from toolkit.cli.sources import OpenedTools, leave_out_unusable, open_model, read_model, run_with_tools
 from toolkit.cli.tool_commands import count_tools, show_tools
 from toolkit.conversations import Conversations, MemoryStore
 from toolkit.errors import ToolkitError
@@ -52,7 +42,6 @@ from toolkit.evaluation import (
     EvaluationSummary,
     TrialFile,
     TrialSettings,
-    find_candidate,
     load_tasks,
     run_candidates,
     summarize_trials,
@@ -94,6 +83,7 @@ _SLASH_COMMANDS = {
 
 
 def chat_with_model(
+    command: Command,
     sources: Sequence[str],
     model: str,
     url: str,
@@ -107,43 +97,47 @@ def chat_with_model(
     is_web: bool,
     port: int,
     log: Path | None,
-    output: OutputFormat,
-    **settings: Any,
 ) -> int:
     """Chat with a model that has the tools of all sources; return 0 if each question was answered."""
     if is_web and prompt:
-        raise CommandError("--prompt asks in the terminal, and --web on a page: give one of them", ExitCode.MISUSED)
+        raise MisuseError("--prompt asks in the terminal, and --web on a page: give one of them")
     if port and not is_web:
-        raise CommandError("--port is for --web", ExitCode.MISUSED)
-    screen, terminal = Screen(output), Terminal()
-    provider = read_model(model, url, SourceSettings(**settings).timeout)
+        raise MisuseError("--port is for --web")
+    screen = command.screen
+    provider = read_model(model, url, command.timeout)
     before = [] if transcript is None else _read_transcript(transcript)
     asked = provider if cassette is None else RecordingProvider(provider, cassette)
 
     async def hold_conversation(tools: OpenedTools) -> int:
-        approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
+        approver = Approver(command, asking, tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
         with log_runs(log) as middleware:
-            approve = approver.put_off if is_web else approver.decide
-            config = _make_config(approve, middleware, keep_partial=not is_web)
+            config = _make_config(approver.put_off if is_web else approver.decide, middleware, keep_partial=not is_web)
             async with open_model(provider, tools.steps), Conversations(MemoryStore()) as conversations:
                 if before:
                     async with conversations.turn(_THREAD) as turn:
                         await turn.save(before)
+                chat = _Chat(conversations, asked, registry, tools.ctx, config, instructions)
                 if is_web:
-                    link = partial(show_link, screen)
-                    return await _serve_page(
-                        conversations, asked, registry, tools.ctx, config, instructions, port, link
-                    )
-                conversation = _Conversation(
-                    conversations, asked, registry, screen, terminal, config, instructions, tools.ctx
-                )
-                return await _Session(conversation, screen, terminal).run(prompt)
+                    return await _serve_page(chat, port, partial(show_link, screen))
+                return await _Conversation(chat, command).run(prompt)
 
     with ExitStack() as redirected:
-        if screen.is_json or not terminal.is_interactive:
+        if screen.is_json or not command.terminal.is_interactive:
             redirected.enter_context(redirect_stdout(sys.stderr))
-        return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
+        return run_with_tools(command, sources, hold_conversation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """A conversation, and what its turns need."""
+
+    conversations: Conversations
+    provider: Provider
+    registry: ToolRegistry[Any]
+    ctx: Any
+    config: ToolLoopConfig[None]
+    instructions: str
 
 
 def _make_config(
@@ -154,27 +148,18 @@ def _make_config(
     )
 
 
-async def _serve_page(
-    conversations: Conversations,
-    provider: Provider,
-    registry: ToolRegistry[Any],
-    ctx: Any,
-    config: ToolLoopConfig[None],
-    instructions: str,
-    port: int,
-    on_ready: Callable[[str], None],
-) -> int:
+async def _serve_page(chat: _Chat, port: int, on_ready: Callable[[str], None]) -> int:
     """Serve a page with one conversation until Ctrl-C."""
     from toolkit.ui.streams import InterfaceStreams, serve_chat  # an extra
 
     streams: InterfaceStreams[Any] = InterfaceStreams(
-        conversations,
-        provider,
-        registry,
+        chat.conversations,
+        chat.provider,
+        chat.registry,
         conversation_for=lambda _request, _thread: _THREAD,
-        context_for=lambda _request, _posted: ctx,
-        config=config,
-        system_prompt=instructions,
+        context_for=lambda _request, _posted: chat.ctx,
+        config=chat.config,
+        system_prompt=chat.instructions,
         error_text=str,
     )
     await serve_chat(streams, port, on_ready=on_ready)
@@ -185,31 +170,32 @@ def _read_transcript(path: Path) -> list[Message]:
     try:
         return load_messages(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise CommandError(f"{path} is no transcript that /save wrote: {error}", ExitCode.MISUSED) from error
+        raise MisuseError(f"{path} is no transcript that /save wrote: {error}") from error
 
 
-class _Session:
-    """Reads questions and slash commands until the input ends."""
+class _Conversation:
+    """Reads questions and slash commands in a terminal, and shows the turns as they happen."""
 
-    def __init__(self, conversation: _Conversation, screen: Screen, terminal: Terminal) -> None:
-        self._conversation, self._screen, self._terminal = conversation, screen, terminal
+    def __init__(self, chat: _Chat, command: Command) -> None:
+        self._chat, self._screen, self._terminal = chat, command.screen, command.terminal
+        self._usage: Usage | None = None
+        self._requests = 0
+        self._is_interrupted = False  # by Ctrl-C in the last turn
         self._saved: Path | None = None
 
     async def run(self, prompt: str) -> ExitCode:
+        """Ask the one question of the command line, or those of a person until the input ends."""
         if not prompt and not self._terminal.is_interactive:
             prompt = sys.stdin.read().strip()
             if not prompt:
-                raise CommandError(
-                    "nothing was asked: give a question by --prompt or on standard input", ExitCode.MISUSED
-                )
+                raise MisuseError("nothing was asked: give a question by --prompt or on standard input")
         if prompt:
-            is_answered = await self._conversation.ask(prompt)
-            is_interrupted = self._conversation.is_interrupted
-            return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
-        self._screen.note(f"{count_tools(len(self._conversation.registry))}; /help lists the other commands")
+            is_answered = await self.ask(prompt)
+            return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if self._is_interrupted else ExitCode.FAILED
+        self._screen.note(f"{count_tools(len(self._chat.registry))}; /help lists the other commands")
         with self._terminal.on_interrupt(int):  # at the prompt it ends the line alone
             await self._read_lines()
-        self._screen.note(self._conversation.describe_usage())
+        self._screen.note(self._describe_usage())
         return ExitCode.DONE
 
     async def _read_lines(self) -> None:
@@ -231,20 +217,20 @@ class _Session:
             if line.startswith("/"):
                 await self._run_slash_command(line)
             elif line:
-                await self._conversation.ask(line)
+                await self.ask(line)
 
     async def _run_slash_command(self, line: str) -> None:
         command, _, rest = line.partition(" ")
-        conversation, screen = self._conversation, self._screen
+        screen = self._screen
         match command:
             case "/tools":
-                show_tools(screen, conversation.registry)
+                show_tools(screen, self._chat.registry)
             case "/usage":
-                screen.note(conversation.describe_usage())
+                screen.note(self._describe_usage())
             case "/save":
-                screen.note(self._save_transcript(rest.strip(), await conversation.read_messages()))
+                screen.note(self._save_transcript(rest.strip(), await self._read_messages()))
             case "/undo":
-                screen.note("forgotten" if await conversation.undo() else "there is nothing to undo")
+                screen.note("forgotten" if await self._undo_question() else "there is nothing to undo")
             case "/help":
                 width = max(map(len, _SLASH_COMMANDS))
                 for name, meaning in _SLASH_COMMANDS.items():
@@ -267,44 +253,18 @@ class _Session:
         self._saved = path
         return f"saved {len(messages)} messages to {path}"
 
-
-class _Conversation:
-    """A conversation in a terminal, whose turns are shown as they happen.
-
-    Attributes:
-        is_interrupted: True if Ctrl-C ended the last turn.
-    """
-
-    def __init__(
-        self,
-        conversations: Conversations,
-        provider: Provider,
-        registry: ToolRegistry[Any],
-        screen: Screen,
-        terminal: Terminal,
-        config: ToolLoopConfig[None],
-        instructions: str,
-        ctx: Any = None,
-    ) -> None:
-        self._conversations, self._provider, self.registry, self._ctx = conversations, provider, registry, ctx
-        self._screen, self._terminal, self._config, self._instructions = screen, terminal, config, instructions
-        self._usage: Usage | None = None
-        self._requests = 0
-        self.is_interrupted = False
-
-    async def read_messages(self) -> Sequence[Message]:
-        """Return the transcript, which is valid also after a turn that was cancelled or has failed."""
-        return (await self._conversations.get(_THREAD)).messages
+    async def _read_messages(self) -> Sequence[Message]:
+        return (await self._chat.conversations.get(_THREAD)).messages
 
     async def ask(self, question: str) -> bool:
         """Run a turn, and return True if it ended with the model's answer.
 
         Ctrl-C ends it. However it ends, the question stays in the transcript, with the answer and calls so far.
         """
-        problem = ""
-        async with self._conversations.turn(_THREAD, ctx=self._ctx) as turn:
+        chat, problem = self._chat, ""
+        async with chat.conversations.turn(_THREAD, ctx=chat.ctx) as turn:
             stream = turn.stream(
-                self._provider, self.registry, question, config=self._config, system_prompt=self._instructions
+                chat.provider, chat.registry, question, config=chat.config, system_prompt=chat.instructions
             )
             try:
                 with self._terminal.on_interrupt(stream.cancel):
@@ -320,21 +280,21 @@ class _Conversation:
                 self._screen.note(problem, "bad")
             return False
         result = stream.result
-        self.is_interrupted = isinstance(result.reason, Cancelled)
+        self._is_interrupted = isinstance(result.reason, Cancelled)
         ending = _describe_ending(result.reason)
         if ending or result.cut_notice:
             self._screen.note(ending or result.cut_notice)
         return not ending
 
-    async def undo(self) -> bool:
+    async def _undo_question(self) -> bool:
         """Remove the last question and everything after it; return False if there is none."""
-        messages = await self.read_messages()
+        messages = await self._read_messages()
         questions = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
         if questions:
-            await self._conversations.truncate(_THREAD, questions[-1])
+            await self._chat.conversations.truncate(_THREAD, questions[-1])
         return bool(questions)
 
-    def describe_usage(self) -> str:
+    def _describe_usage(self) -> str:
         """Describe the usage of all turns, undone ones included."""
         usage = self._usage
         if usage is None:
@@ -353,28 +313,28 @@ class _Conversation:
             case ReasoningDelta(text) if screen.is_terminal:
                 screen.stream(text, "faint")
             case _:
-                self._note_event(event)
+                _note_event(screen, event)
 
-    def _note_event(self, event: LoopEvent) -> None:
-        screen = self._screen
-        match event:
-            case ToolExecutionStart():
-                screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
-            case ToolExecutionEnd(result=result):
-                ending = f"  = {_shorten_line(result.text)}  ({event.duration:.2f} s)"
-                screen.note(ending, "bad" if result.is_error else "good")
-            case ToolCallRefused(result=result):
-                screen.note(f"  {event.tool_name} was not run: {_shorten_line(result.text)}", "bad")
-            case ToolProgress(text=text):
-                screen.note(f"  {event.tool_name}: {_shorten_line(text)}")
-            case ToolExecutionUpdate(output=output) if screen.is_terminal:
-                screen.note(f"  {event.tool_name}: {_shorten_line(output.text[-_LONGEST_LINE_SHOWN:])}")
-            case ProviderRetried(delay=delay, error=error):
-                screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
-            case LoopDetected():
-                screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
-            case _:
-                pass
+
+def _note_event(screen: Screen, event: LoopEvent) -> None:
+    match event:
+        case ToolExecutionStart():
+            screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
+        case ToolExecutionEnd(result=result):
+            ending = f"  = {_shorten_line(result.text)}  ({event.duration:.2f} s)"
+            screen.note(ending, "bad" if result.is_error else "good")
+        case ToolCallRefused(result=result):
+            screen.note(f"  {event.tool_name} was not run: {_shorten_line(result.text)}", "bad")
+        case ToolProgress(text=text):
+            screen.note(f"  {event.tool_name}: {_shorten_line(text)}")
+        case ToolExecutionUpdate(output=output) if screen.is_terminal:
+            screen.note(f"  {event.tool_name}: {_shorten_line(output.text[-_LONGEST_LINE_SHOWN:])}")
+        case ProviderRetried(delay=delay, error=error):
+            screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
+        case LoopDetected():
+            screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
+        case _:
+            pass
 
 
 def _describe_ending(reason: TerminationReason) -> str:
@@ -392,25 +352,23 @@ def _describe_ending(reason: TerminationReason) -> str:
             return f"the turn ended: {reason.kind.replace('_', ' ')}"
 
 
-def replay_cassette(
-    cassette: Path, sources: Sequence[str], output: OutputFormat, *, is_approved: bool, **settings: Any
-) -> int:
+def replay_cassette(command: Command, cassette: Path, sources: Sequence[str], *, is_approved: bool) -> int:
     """Write a recording, or ask its questions again with the tools of sources; return 1 if the run differs."""
-    screen, exchanges = Screen(output), read_exchanges(cassette)
+    screen, exchanges = command.screen, read_exchanges(cassette)
     if not sources:
         _write_exchanges(screen, exchanges)
         return ExitCode.DONE
-    terminal = Terminal()
     provider = ReplayProvider(cassette, matching="lenient")
     instructions, questions = _find_questions(exchanges)
     if not questions:
-        raise CommandError(f"{cassette} holds no question that could be asked again", ExitCode.MISUSED)
+        raise MisuseError(f"{cassette} holds no question that could be asked again")
 
     async def ask_again(tools: OpenedTools) -> int:
-        approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
+        approver = Approver(command, "auto", tools.own, approves_all=is_approved)
         registry = leave_out_unusable(tools, screen.note)
-        conversations, config = Conversations(MemoryStore()), _make_config(approver.decide)
-        conversation = _Conversation(conversations, provider, registry, screen, terminal, config, instructions)
+        config = _make_config(approver.decide)
+        chat = _Chat(Conversations(MemoryStore()), provider, registry, None, config, instructions)
+        conversation = _Conversation(chat, command)
         for question in questions:
             screen.say(f"> {question}", "strong")
             if not await conversation.ask(question):
@@ -420,7 +378,7 @@ def replay_cassette(
             screen.note(f"{left} of {len(exchanges)} exchanges were not asked for again", "bad")
         return ExitCode.FAILED if left else ExitCode.DONE
 
-    return run_with_tools(sources, settings, ask_again, terminal=terminal)
+    return run_with_tools(command, sources, ask_again)
 
 
 def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[str]]:
@@ -471,26 +429,30 @@ def _write_message(screen: Screen, message: dict[str, Any]) -> None:
 
 
 def evaluate_tools(
+    command: Command,
     sources: Sequence[str],
     tasks: Path,
     models: Sequence[str],
     url: str,
     *,
     ways: Sequence[str],
-    against: str,
     per_class: int | None,
     results: Path | None,
-    output: OutputFormat,
-    **options: Any,
+    runs_tools: bool,
+    max_tokens: int,
+    max_turns: int,
+    task_timeout: float,
+    own_temperature: bool,
 ) -> int:
     """Run the missing trials and write the figures, also after Ctrl-C; return 1 if a model was given up."""
-    screen = Screen(output)
-    how, settings = _read_trial_settings(**options)
+    screen = command.screen
+    how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
+    if own_temperature:
+        how = replace(how, temperature=None, seed=None)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded
     shown, outcomes = Steps(), list[CandidateTrials]()
-    candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
-    base = find_candidate(candidates, against)
+    candidates = _make_candidates(models, ways, url, command.timeout, shown)
     stored = TrialFile(results)
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
@@ -514,21 +476,13 @@ def evaluate_tools(
 
     try:
         with redirect_stdout(sys.stderr):  # by tools that print
-            code = run_with_tools(sources, settings, run_tasks)
+            code = run_with_tools(command, sources, run_tasks)
     except Exception:
         if not screen.is_json:  # there the error is the one document
-            _write_figures(screen, outcomes, base, loaded.kinds)
+            _write_figures(screen, outcomes, loaded.kinds)
         raise
-    _write_figures(screen, outcomes, base, loaded.kinds)
+    _write_figures(screen, outcomes, loaded.kinds)
     return code
-
-
-def _read_trial_settings(
-    *, runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **others: Any
-) -> tuple[TrialSettings, dict[str, Any]]:
-    """Return the settings of a trial, and the other options."""
-    how = TrialSettings(runs_tools=runs_tools, max_tokens=max_tokens, max_turns=max_turns, timeout=task_timeout)
-    return (replace(how, temperature=None, seed=None) if own_temperature else how), others
 
 
 def _make_candidates(
@@ -538,14 +492,14 @@ def _make_candidates(
     candidates: list[Candidate] = []
     for model in dict.fromkeys(models):
         # A local provider has its own guided mode.
-        is_local = model.partition(":")[0].strip().lower() == "local"
+        prefix, colon, rest = model.partition(":")
+        label = f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else model  # short enough for tables
+        is_local = prefix.strip().lower() == "local"
         native = read_model(model, url, timeout, **({"calling": "native"} if is_local and ways else {}))
         for way in dict.fromkeys(ways or ("",)):
             is_guided = is_local and way == "guided"
             provider = read_model(model, url, timeout, calling="guided") if is_guided else native
-            candidates.append(
-                Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
-            )
+            candidates.append(Candidate(model=label, way=way, open=partial(_open_way, provider, way, steps)))
     return candidates
 
 
@@ -555,19 +509,12 @@ async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerato
         yield ask_in_way(opened, way, str(getattr(opened, "model", ""))) if way else opened
 
 
-def _shorten_model(name: str) -> str:
-    """Return a name without the folders of a file, which would be too long for tables."""
-    prefix, colon, rest = name.partition(":")
-    return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
-
-
-def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Candidate, kinds: Sequence[str]) -> None:
+def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], kinds: Sequence[str]) -> None:
     """Write the figures of the candidates that have begun, if any."""
     done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
     if not done:
         return
-    against = base.label if any(outcome.candidate is base for outcome in done) else ""
-    summary = summarize_trials(done, kinds, against=against)
+    summary = summarize_trials(done, kinds)
     if screen.is_json:
         trials = [
             {"model": outcome.candidate.model, "way": outcome.candidate.way, **asdict(trial)}
@@ -581,25 +528,12 @@ def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Ca
 
 
 def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
-    kinds = (*summary.kinds, ALL_KINDS)
     rows = [["solved, in % (interval)", *(each.label for each in summary.candidates)]]
-    for kind in kinds:
+    for kind in (*summary.kinds, ALL_KINDS):
         scores = [each.scores[kind] for each in summary.candidates]
         cells = [f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores]
         rows.append([f"{kind} ({max(score.tasks for score in scores)})", *cells])
     _write_rows(screen, rows)
-    if summary.comparisons:
-        screen.say()
-        rows = [[f"points more than {summary.comparisons[0].against}", *(each.label for each in summary.comparisons)]]
-        for kind in kinds:
-            pairs = [each.differences[kind] for each in summary.comparisons]
-            cells = [
-                f"{100 * pair.difference:+.0f} ({pair.interval}){' *' if pair.is_clear else ''}" if pair.tasks else "-"
-                for pair in pairs
-            ]
-            rows.append([kind, *cells])
-        _write_rows(screen, rows)
-        screen.note("* the interval does not contain zero")
 
 
 def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
@@ -28,6 +28,9 @@ from toolkit import (
 )
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
+
+if TYPE_CHECKING:
+    from toolkit.cli.screen import Command
 
 _LONGEST_TEXT = 4 * 79
 
@@ -129,17 +132,16 @@ class _StepWitness:
         return is_asked and not result.is_error and result.text in answer
 
 
-def run_demo(output: Literal["text", "json"] = "text") -> int:
+def run_demo(command: Command | None = None) -> int:
     """Run the demonstration; return 0 where all three questions were answered rightly.
 
-    Args:
-        output: ``text`` prints each step as it happens, ``json`` all of them in a document at the end.
+    Each step is printed as it happens; as JSON all of them are a document at the end. None prints without the extra
+    ``cli``.
     """
-    report = anyio.run(_ask_questions, _print_text if output == "text" else str)
-    if output == "json":
-        from toolkit.cli.screen import Screen
-
-        Screen("json").document(report)
+    is_json = command is not None and command.screen.is_json
+    report = anyio.run(_ask_questions, str if is_json else _print_text)
+    if command is not None:
+        command.screen.document(report)
     return int(report["exit_code"])
 
 

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 import anyio
 
-from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen, Style, Terminal
+from toolkit.cli.screen import Command, CommandError, ExitCode, MisuseError, Screen, Style, Terminal
 from toolkit.cli.sources import find_member, import_module
 from toolkit.loop.middleware import Middleware
+from toolkit.policies import Abort, Approve, Deny, Modify
 from toolkit.run_log import ExportForm, RunLog, RunStep, RunSummary, Timeline, export_run
 
 _SHORT_ID = 8
@@ -30,11 +31,7 @@ _Kind = TypeVar("_Kind")
 
 @contextmanager
 def log_runs(place: Path | None) -> Generator[tuple[Middleware[Any], ...]]:
-    """Yield the middleware that logs runs to a place, if one is given; the log is flushed when the block ends.
-
-    Raises:
-        ConfigurationError: It is a file that is no run log.
-    """
+    """Yield the middleware that logs runs to a place, if one is given; the log is flushed when the block ends."""
     if place is None:
         yield ()
         return
@@ -45,13 +42,13 @@ def log_runs(place: Path | None) -> Generator[tuple[Middleware[Any], ...]]:
         log.flush()
 
 
-def list_runs(log: str, limit: int, output: OutputFormat, encryption: str, after: str | None, **filters: Any) -> int:
+def list_runs(command: Command, log: str, limit: int, encryption: str, after: str | None, **filters: Any) -> int:
     """Write the newest runs, one a line."""
     if "://" in log:
-        return _list_durable_runs(log, encryption, limit, after, filters, Screen(output))
+        return _list_durable_runs(log, encryption, limit, after, filters, command.screen)
     if after is not None or any(filters.values()):
-        raise CommandError("runs are filtered in a database of durable runs: give its URL by --log", ExitCode.MISUSED)
-    screen, opened = Screen(output), _open_log(log)
+        raise MisuseError("runs are filtered in a database of durable runs: give its URL by --log")
+    screen, opened = command.screen, _open_log(log)
     runs = sorted(opened.runs(limit + _NEWEST), key=lambda run: run.started, reverse=True)[:limit]
     screen.document({"runs": [asdict(run) for run in runs]})
     for run in runs:
@@ -61,9 +58,9 @@ def list_runs(log: str, limit: int, output: OutputFormat, encryption: str, after
     return ExitCode.DONE
 
 
-def show_run(run: str, log: str, output: OutputFormat, encryption: str = "") -> int:
+def show_run(command: Command, run: str, log: str, encryption: str) -> int:
     """Write the steps of a run, indented below their parents; of a durable run also its state and calls."""
-    screen, opened = Screen(output), _open_log(log, encryption)
+    screen, opened = command.screen, _open_log(log, encryption)
     status = _read_durable_status(log, run, encryption)
     if status is not None and not status.last_seq:  # nothing of it was logged yet
         screen.document({"run": None, "steps": [], "status": asdict(status)})
@@ -84,9 +81,9 @@ def show_run(run: str, log: str, output: OutputFormat, encryption: str = "") -> 
     return ExitCode.DONE
 
 
-def write_export(run: str, log: str, form: ExportForm, output: OutputFormat) -> int:
+def write_export(command: Command, run: str, log: str, form: ExportForm) -> int:
     """Write a run in another form; as JSON, one document with the lines, or with the text."""
-    screen, opened = Screen(output), _open_log(log)
+    screen, opened = command.screen, _open_log(log)
     found = _find_run(opened, run)
     pieces = export_run(opened, found, form)
     if screen.is_json:
@@ -98,17 +95,17 @@ def write_export(run: str, log: str, form: ExportForm, output: OutputFormat) -> 
     return ExitCode.DONE
 
 
-def view_runs(log: str, port: int, output: OutputFormat) -> int:
+def view_runs(command: Command, log: str, port: int) -> int:
     """Serve the page until Ctrl-C."""
     from toolkit.ui import serve_viewer  # an extra
 
-    screen, opened = Screen(output), _open_log(log)
+    screen, opened = command.screen, _open_log(log)
 
     async def main() -> int:
         await serve_viewer(opened, port=port, on_ready=partial(show_link, screen))
         return ExitCode.DONE
 
-    return Terminal().run(main)
+    return command.terminal.run(main)
 
 
 def show_link(screen: Screen, url: str) -> None:
@@ -165,6 +162,7 @@ def _show_status(status: Any, screen: Screen) -> None:
 
 
 def decide_call(
+    command: Command,
     run: str,
     call_id: str,
     answer: str,
@@ -172,12 +170,11 @@ def decide_call(
     encryption: str,
     reason: str,
     arguments: str,
-    output: OutputFormat,
     *,
     is_approved: bool,
 ) -> int:
     """Decide on a call of a durable run, after its arguments were shown and confirmed."""
-    screen, terminal = Screen(output), Terminal()
+    screen, terminal = command.screen, command.terminal
     decision = _make_decision(answer, reason, arguments)
 
     async def main() -> int:
@@ -200,10 +197,8 @@ def decide_call(
 
 
 def _make_decision(answer: str, reason: str, arguments: str) -> Any:
-    from toolkit.policies import Abort, Approve, Deny, Modify
-
     if (answer == "modify") != bool(arguments):
-        raise CommandError("--arguments is for `modify`, which needs the new ones as a JSON object", ExitCode.MISUSED)
+        raise MisuseError("--arguments is for `modify`, which needs the new ones as a JSON object")
     match answer:
         case "approve":
             return Approve()
@@ -211,7 +206,7 @@ def _make_decision(answer: str, reason: str, arguments: str) -> Any:
             try:
                 return Modify(json.loads(arguments))
             except ValueError as error:
-                raise CommandError(f"--arguments is no JSON: {error}", ExitCode.MISUSED) from error
+                raise MisuseError(f"--arguments is no JSON: {error}") from error
         case "abort":
             return Abort(reason or "Aborted by an operator.")
         case _:
@@ -219,21 +214,21 @@ def _make_decision(answer: str, reason: str, arguments: str) -> Any:
 
 
 def change_runs(
+    command: Command,
     change: str,
     run_ids: Sequence[str],
     log: str,
     encryption: str,
-    output: OutputFormat,
     *,
     is_approved: bool,
     reason: str = "",
     **filters: Any,
 ) -> int:
     """Cancel, retry or delete durable runs: the named ones, or all that match the filters."""
-    screen, terminal = Screen(output), Terminal()
+    screen, terminal = command.screen, command.terminal
     arguments = (reason or None,) if change == "cancel" else ()
     if bool(run_ids) == any(filters.values()):
-        raise CommandError(f"name the runs to {change}, or filters such as --state failed, not both", ExitCode.MISUSED)
+        raise MisuseError(f"name the runs to {change}, or filters such as --state failed, not both")
 
     async def main() -> int:
         async with _open_durable_runs(_check_url(log), encryption) as runs:
@@ -255,19 +250,19 @@ def change_runs(
     return terminal.run(main)
 
 
-def migrate_tables(log: str, encryption: str, output: OutputFormat) -> int:
+def migrate_tables(command: Command, log: str, encryption: str) -> int:
     """Migrate the tables of durable runs, and fill in the columns that an earlier release left out."""
     from toolkit.durable.operations import RunSearch  # an extra
     from toolkit.durable.storage import TABLES_VERSION, Storage
 
-    screen, storage, count = Screen(output), Storage(_check_url(log), _find_encryption(encryption), may_migrate=True), 0
+    storage, count = Storage(_check_url(log), _find_encryption(encryption), may_migrate=True), 0
     try:
         while described := RunSearch(storage).describe_slice():
             count += described
     finally:
         storage.close()
-    screen.say(f"the tables are of version {TABLES_VERSION}; {count} runs of an earlier release were completed")
-    screen.document({"version": TABLES_VERSION, "completed": count})
+    command.screen.say(f"the tables are of version {TABLES_VERSION}; {count} runs of an earlier release were completed")
+    command.screen.document({"version": TABLES_VERSION, "completed": count})
     return ExitCode.DONE
 
 
@@ -282,10 +277,7 @@ async def _ask_consent(terminal: Terminal, *, is_approved: bool) -> bool:
 
 def _check_url(log: str) -> str:
     if "://" not in log:
-        raise CommandError(
-            "this is for durable runs: give the URL of their database by --log, or in TOOLKIT_DATABASE",
-            ExitCode.MISUSED,
-        )
+        raise MisuseError("this is for durable runs: give the URL of their database by --log, or in TOOLKIT_DATABASE")
     return log
 
 
@@ -309,10 +301,9 @@ def _open_log(given: str, encryption: str = "") -> RunLog:
         return open_durable_log(given, _find_encryption(encryption))
     place = Path(given)
     if not place.exists():
-        raise CommandError(
+        raise MisuseError(
             f"there are no runs at {place}: write some by `toolkit chat ... --log {place}`, or name another place by "
-            "--log",
-            ExitCode.MISUSED,
+            "--log"
         )
     return RunLog(place)
 
@@ -322,7 +313,7 @@ def _find_run(log: RunLog, run_id: str) -> str:
         return log.find(run_id)
     runs = log.runs(_NEWEST)
     if not runs:
-        raise CommandError(f"there are no runs in {log.place}", ExitCode.MISUSED)
+        raise MisuseError(f"there are no runs in {log.place}")
     return max(runs, key=lambda run: run.started).id
 
 
@@ -352,7 +343,7 @@ def _write_step(screen: Screen, step: RunStep, began: float) -> None:
 
 
 def run_worker(
-    words: Sequence[str], database: str, encryption: str, keep_days: float | None, output: OutputFormat, **options: Any
+    command: Command, words: Sequence[str], database: str, encryption: str, keep_days: float | None, **options: Any
 ) -> int:
     """Execute durable runs until a signal; `options` are further arguments of `DurableWorker`."""
     from toolkit.durable import DurableLoop, DurableWorker  # an extra
@@ -363,7 +354,7 @@ def run_worker(
         loops += found
     key = _find_encryption(encryption)
     keep_seconds = None if keep_days is None else keep_days * _DAY
-    screen, names = Screen(output), [loop.name for loop in loops]
+    screen, names = command.screen, [loop.name for loop in loops]
 
     async def main() -> int:
         async with DurableWorker(loops, database, encryption=key, keep_seconds=keep_seconds, **options) as worker:
@@ -373,21 +364,21 @@ def run_worker(
             await anyio.sleep_forever()
         return ExitCode.DONE
 
-    return Terminal().run(main)
+    return command.terminal.run(main)
 
 
 def _find_all(word: str, kind: type[_Kind]) -> list[_Kind]:
     found = [value for value in vars(import_module(word, _IMPORT_SECONDS)).values() if isinstance(value, kind)]
     if not found:
-        raise CommandError(f"{word} has no durable loop: make one by toolkit.durable.durable_loop", ExitCode.MISUSED)
+        raise MisuseError(f"{word} has no durable loop: make one by toolkit.durable.durable_loop")
     return found
 
 
 def _find_kind(word: str, kind: type[_Kind]) -> _Kind:
     module, _, name = word.rpartition(":")
     if not module:
-        raise CommandError(f"{word} names no {kind.__name__}: write MODULE:NAME or FILE.py:NAME", ExitCode.MISUSED)
+        raise MisuseError(f"{word} names no {kind.__name__}: write MODULE:NAME or FILE.py:NAME")
     found = find_member(import_module(module, _IMPORT_SECONDS), name, module)
     if not isinstance(found, kind):
-        raise CommandError(f"{word} is no {kind.__name__}", ExitCode.MISUSED)
+        raise MisuseError(f"{word} is no {kind.__name__}")
     return found

@@ -16,12 +16,14 @@ import textwrap
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from queue import SimpleQueue
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias
 
 import anyio
@@ -34,7 +36,7 @@ from toolkit.redaction import without_keys, without_secrets
 from toolkit.runtime.backend import LoopWaker, loop_waker
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 
 OutputFormat: TypeAlias = Literal["text", "json"]
@@ -65,27 +67,24 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """The command can't continue.
-
-    Args:
-        message: The problem, and what would be right; shown as one line.
-        code: The exit code.
-    """
+    """The command can't continue; the message says the problem and what would be right, in one line."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         self.code = code
         super().__init__(message)
 
 
+class MisuseError(CommandError):
+    """The command, its source or its arguments are wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.MISUSED)
+
+
 def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCode:
     """Write an error as one line, and return the exit code; add the traceback of an unexpected one.
 
-    With JSON output the line is a document on standard output.
-
-    Args:
-        error: It may be one of Click's, about the command line itself.
-        program: The name of the command.
-        given: The words of the command line.
+    With JSON output, which the given words of the command line ask for, the line is a document on standard output.
     """
     message, code = str(error) or type(error).__name__, ExitCode.FAILED
     is_expected = isinstance(error, CommandError | ToolkitError | ModuleNotFoundError | OSError | click.ClickException)
@@ -129,16 +128,9 @@ def _pair_options(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class Screen:
-    """Writes results to standard output, and everything else to standard error.
+    """Writes results to standard output, in text or JSON, and everything else to standard error.
 
     All text passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
-
-    Args:
-        output: The form of standard output: text or JSON.
-
-    Attributes:
-        is_json: True where standard output takes JSON.
-        is_terminal: True where standard output is a terminal, for which text is wrapped.
     """
 
     def __init__(self, output: OutputFormat = "text") -> None:
@@ -210,24 +202,16 @@ class Steps:
     def __init__(self, *, is_shown: bool = True) -> None:
         self._is_shown = is_shown
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
         self._text = ""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.end()
 
     def begin(self, text: str, *, total: int | None = None) -> None:
-        """Begin a step, which replaces the one before.
-
-        Args:
-            text: The step; never text of a server or a model.
-            total: How many pieces it has; None if unknown.
-        """
+        """Begin a step, which replaces the one before, of so many pieces; never with text of a server or a model."""
         if not self._is_shown or text == self._text:
             return
         self._text = text
@@ -238,28 +222,26 @@ class Steps:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
-            columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
-                BarColumn(20),
-                TaskProgressColumn(),
+            words = TextColumn("{task.description}", markup=False)
+            console = Console(stderr=True, highlight=False)
+            self._bar = Progress(
+                SpinnerColumn(), words, BarColumn(20), TaskProgressColumn(), console=console, transient=True
             )
-            self._bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
             self._bar.start()
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(text, total=total)
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(text, total=total)
 
     def advance(self, done: int, total: int | None = None) -> None:
         """Show how many pieces of the step are done."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def end(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
-            self._bar = self._task = None
+            self._bar = None
 
 
 def _paint_text(text: str, style: Style) -> str:
@@ -292,62 +274,45 @@ class Terminal:
 
     def __init__(self) -> None:
         self.is_interactive: bool = sys.stdin.isatty() and sys.stderr.isatty()
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[str, Future[str]] | None] = SimpleQueue()
         self._is_asking = False
         self._interrupt: Callable[[], object] | None = None
         self._scope: tuple[LoopWaker, anyio.CancelScope] | None = None
         self._signalled: ExitCode | None = None
         self._signalled_at = 0.0
-        self._outcome: list[int | BaseException] = []
 
     def run(self, main: Callable[[], Awaitable[int]]) -> int:
-        """Run `main` to its end and return its exit code, or that of the signal which ended it.
-
-        Raises:
-            Exception: The exception that `main` raised.
-        """
-        loop = threading.Thread(target=self._run_loop, args=(main,), name="toolkit", daemon=True)
+        """Run `main` to its end and return its exit code, or that of the signal which ended it."""
+        outcome: Future[int] = Future()
+        loop = threading.Thread(target=self._run_loop, args=(main, outcome), name="toolkit", daemon=True)
         with self._handle_signals():
             loop.start()
-            while (job := self._jobs.get()) is not None:
-                job()
+            while (asked := self._questions.get()) is not None:
+                self._answer_question(*asked)
             loop.join()
-        [outcome] = self._outcome
-        if self._signalled is not None:
-            return self._signalled
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        return outcome.result() if self._signalled is None else self._signalled
 
     async def ask(self, question: str) -> str:
-        """Ask a question, and return the line that the person types, stripped.
-
-        Raises:
-            WasInterruptedError: Ctrl-C was pressed meanwhile.
-            EOFError: There is no more input.
-        """
-        answered, wake = anyio.Event(), loop_waker()
-        answers: list[str | BaseException] = []
-
-        def answer() -> None:
-            try:
-                self._is_asking = True
-                try:
-                    answers.append(_read_line(question))
-                finally:
-                    self._is_asking = False
-            except KeyboardInterrupt:
-                answers.append(WasInterruptedError())
-            except Exception as error:  # noqa: BLE001 - it is raised where the question was asked
-                answers.append(error)
-            wake(answered.set)
-
-        self._jobs.put(answer)
+        """Return the line that the person types; raise `WasInterruptedError` for Ctrl-C, EOFError at the end."""
+        answer, answered, wake = Future[str](), anyio.Event(), loop_waker()
+        answer.add_done_callback(lambda _: wake(answered.set))
+        self._questions.put((question, answer))
         await answered.wait()
-        [given] = answers
-        if isinstance(given, BaseException):
-            raise given
-        return given
+        return answer.result()
+
+    def _answer_question(self, question: str, answer: Future[str]) -> None:
+        try:
+            self._is_asking = True
+            try:
+                line = _read_line(question)
+            finally:
+                self._is_asking = False
+        except KeyboardInterrupt:
+            answer.set_exception(WasInterruptedError())
+        except Exception as error:  # noqa: BLE001 - it is raised where the question was asked
+            answer.set_exception(error)
+        else:
+            answer.set_result(line)
 
     @contextmanager
     def on_interrupt(self, action: Callable[[], object]) -> Generator[None]:
@@ -358,7 +323,7 @@ class Terminal:
         finally:
             self._interrupt = before
 
-    def _run_loop(self, main: Callable[[], Awaitable[int]]) -> None:
+    def _run_loop(self, main: Callable[[], Awaitable[int]], outcome: Future[int]) -> None:
         async def run_in_scope() -> int:
             with anyio.CancelScope() as scope:
                 self._scope = (loop_waker(), scope)
@@ -368,11 +333,11 @@ class Terminal:
             return ExitCode.INTERRUPTED
 
         try:
-            self._outcome.append(anyio.run(run_in_scope))
+            outcome.set_result(anyio.run(run_in_scope))
         except BaseException as error:  # noqa: BLE001 - it is raised on the main thread
-            self._outcome.append(error)
+            outcome.set_exception(error)
         finally:
-            self._jobs.put(None)
+            self._questions.put(None)
 
     @contextmanager
     def _handle_signals(self) -> Generator[None]:
@@ -405,30 +370,37 @@ class Terminal:
             wake(scope.cancel)
 
 
+_SOURCE_OPTIONS = ("timeout", "variables", "token_variable", "base_url", "lock", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The screen and the terminal of a command, and the options of its sources, if it has some."""
+
+    screen: Screen
+    terminal: Terminal
+    source_options: Mapping[str, Any]
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Command:
+        """Return the command of these options, and remove those that it has from them."""
+        found = {name: options.pop(name) for name in _SOURCE_OPTIONS if name in options}
+        return cls(Screen(options.pop("output")), Terminal(), found)
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that a source, a context or a module may take."""
+        return float(self.source_options["timeout"])
+
+
 class Approver:
     """Decides on calls; after "always", a tool is not asked about again.
 
-    Args:
-        screen: Shows the calls.
-        terminal: Asks.
-        asking: The calls that are asked about.
-        own: The names of the tools that are the user's own.
-        approves_all: True if nobody is to be asked.
-
-    Attributes:
-        has_refused: True once a call was not approved.
+    The names of the user's own tools say which calls "auto" asks about.
     """
 
-    def __init__(
-        self,
-        screen: Screen,
-        terminal: Terminal,
-        asking: Asking,
-        own: Collection[str] = (),
-        *,
-        approves_all: bool,
-    ) -> None:
-        self._screen, self._terminal = screen, terminal
+    def __init__(self, command: Command, asking: Asking, own: Collection[str] = (), *, approves_all: bool) -> None:
+        self._screen, self._terminal = command.screen, command.terminal
         self._asking, self._own, self._approves_all = asking, own, approves_all
         self._allowed: set[str] = set()
         self._one_at_a_time = anyio.Lock()

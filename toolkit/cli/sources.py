@@ -35,7 +35,7 @@ import click
 from toolkit.calls.context import open_context
 from toolkit.calls.registration import Tool
 from toolkit.chat import Provider
-from toolkit.cli.screen import CommandError, ExitCode, Screen, Steps, Terminal
+from toolkit.cli.screen import Command, CommandError, ExitCode, MisuseError, Screen, Steps
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text, strip_hidden
@@ -59,25 +59,15 @@ _KINDS = "a source is FILE.py[:NAME], MODULE[:NAME], FILE.yaml, openapi:..., mcp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The options of every source of a command.
+    """The options of every source of a command."""
 
-    Args:
-        timeout: Seconds that a source may take to open.
-        variables: Names of variables that programs are given.
-        token_variable: The name of the variable with the token for a server at a URL; empty for none.
-        base_url: The address of the operations of an OpenAPI document, if it is not the one in the document.
-        lock: The file that pins the tools of servers and plugins; empty for none.
-        approve_change: Decides on a tool that differs from its pin; None refuses it.
-        context: The name of the function that makes the context of the tools; empty for none.
-    """
-
-    timeout: float = 30.0
-    variables: Sequence[str] = ()
-    token_variable: str = ""
-    base_url: str = ""
-    lock: str = ""
-    approve_change: Callable[[PinnedChange], bool] | None = None
-    context: str = ""
+    timeout: float = 30.0  # seconds that a source may take to open
+    variables: Sequence[str] = ()  # the names of those that programs are given
+    token_variable: str = ""  # holds the token for a server at a URL
+    base_url: str = ""  # of the operations of an OpenAPI document, if it is not the one in the document
+    lock: str = ""  # the file that pins the tools of servers and plugins
+    approve_change: Callable[[PinnedChange], bool] | None = None  # of a tool that differs; None refuses it
+    context: str = ""  # the function that makes the context of the tools
 
     def make_pins(self) -> ToolPins | None:
         """Return the pins of the tools, or None."""
@@ -94,20 +84,12 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTools:
-    """The tools of the sources of a command.
-
-    Args:
-        registry: All of them.
-        own: The names of those in the user's own Python, which declare by themselves whether they need approval.
-        label: The names of the sources, without secrets.
-        steps: Shows further long work.
-        ctx: The context of the tools; None without ``--ctx``.
-    """
+    """The tools of the sources of a command."""
 
     registry: ToolRegistry[Any]
-    own: Collection[str]
-    label: str
-    steps: Steps
+    own: Collection[str]  # the names of those in the user's Python, which declare whether they need approval
+    label: str  # the names of the sources, without secrets
+    steps: Steps  # shows further long work
     ctx: Any = None
 
 
@@ -124,30 +106,26 @@ class _Source:
 
 
 def run_with_tools(
+    command: Command,
     words: Sequence[str],
-    settings: dict[str, Any],
     work: Callable[[OpenedTools], Awaitable[int]],
     *,
-    terminal: Terminal | None = None,
     is_shown: bool = True,
+    **more: Any,
 ) -> int:
     """Open sources, do the work of a command with their tools, and return its exit code.
 
     Modules of Python are imported first, on the main thread. Where names of tools collide, those of a later source get
-    its label as a prefix.
+    its label as a prefix. A source that names nothing is a `CommandError` that lists the kinds.
 
     Args:
+        command: Has the options of the sources.
         words: The sources.
-        settings: Their options, as `SourceSettings` has them.
         work: The command's work, in the event loop.
-        terminal: Runs the event loop; None makes one.
         is_shown: False shows no progress.
-
-    Raises:
-        CommandError: A word names nothing; the message lists the kinds of sources.
-        ToolkitError: A source can't be opened.
+        more: Further `SourceSettings`.
     """
-    read = SourceSettings(**settings)
+    read = SourceSettings(**{**command.source_options, **more})
     steps = Steps(is_shown=is_shown)
     sources = [_read_source(word, read, steps) for word in words]
     make_context = _read_context(read, {each.label: each.module for each in sources if each.module is not None})
@@ -174,7 +152,7 @@ def run_with_tools(
                     return await work(found)
                 return await _work_in_context(make_context, read, found, work)
 
-    return (terminal or Terminal()).run(main)
+    return command.terminal.run(main)
 
 
 async def _work_in_context(
@@ -183,11 +161,7 @@ async def _work_in_context(
     tools: OpenedTools,
     work: Callable[[OpenedTools], Awaitable[int]],
 ) -> int:
-    """Do the work with the context that a function makes, and close the context.
-
-    Raises:
-        CommandError: It can't be made, or not in time.
-    """
+    """Do the work with the context that a function makes in time, and close the context."""
     code: int | None = None
     # The scope includes the work, because an open context manager may have entered scopes inside it.
     with anyio.move_on_after(settings.timeout) as opening:
@@ -209,11 +183,7 @@ async def _work_in_context(
 
 
 async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitStack) -> Any:
-    """Return the context.
-
-    Raises:
-        CommandError: It can't be made.
-    """
+    """Return the context, or raise a `CommandError` that says why there is none."""
     try:
         ctx = await open_context(make(), stack)
     except Exception as error:
@@ -224,32 +194,22 @@ async def _open_context(make: Callable[[], object], word: str, stack: AsyncExitS
 
 
 def _read_context(settings: SourceSettings, modules: Mapping[str, ModuleType]) -> Callable[[], object] | None:
-    """Return the function that makes the context; None where none is named.
-
-    Args:
-        settings: Name it.
-        modules: Those of the sources, by label: such a one is not imported again.
-
-    Raises:
-        CommandError: The word names no function.
-    """
+    """Return the function that makes the context, None if none is named; a module of the sources is used again."""
     word = settings.context
     if not word:
         return None
     found = _SOURCE_IN_PYTHON.fullmatch(word)
     if found is None or not found["name"]:
-        raise CommandError(
-            f"--ctx {escape_in_text(word)} names no function: write --ctx MODULE:NAME, as in app:make_context",
-            ExitCode.MISUSED,
+        raise MisuseError(
+            f"--ctx {escape_in_text(word)} names no function: write --ctx MODULE:NAME, as in app:make_context"
         )
     path = found["path"]
     label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
     module = modules.get(label) or import_module(path, settings.timeout)
     function = find_member(module, found["name"], path)
     if not callable(function):
-        raise CommandError(
-            f"--ctx {escape_in_text(word)} is no function: name one without parameters that returns the context",
-            ExitCode.MISUSED,
+        raise MisuseError(
+            f"--ctx {escape_in_text(word)} is no function: name one without parameters that returns the context"
         )
     return cast("Callable[[], object]", function)
 
@@ -266,16 +226,11 @@ def leave_out_unusable(tools: OpenedTools, note: Callable[[str], None]) -> ToolR
 
 
 def read_variable(name: str, option: str) -> str:
-    """Return the value of a variable of the environment.
-
-    Raises:
-        CommandError: It is not set.
-    """
+    """Return the value of a variable of the environment, or raise a `CommandError` where it is not set."""
     value = os.environ.get(name)
     if not value:
-        raise CommandError(
-            f"{option} names {escape_in_text(name)}, and there is no such variable in the environment: set it",
-            ExitCode.MISUSED,
+        raise MisuseError(
+            f"{option} names {escape_in_text(name)}, and there is no such variable in the environment: set it"
         )
     return value
 
@@ -285,7 +240,7 @@ def _read_source(word: str, settings: SourceSettings, steps: Steps) -> _Source:
     if kind in _EXAMPLES:
         place = rest.strip()
         if not place:
-            raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
+            raise MisuseError(f"{kind}: names nothing: {_EXAMPLES[kind]}")
         if kind == "openapi":
             return _read_openapi(place, settings, steps)
         return (_read_mcp if kind == "mcp" else _read_plugin)(place, settings)
@@ -307,7 +262,7 @@ def _read_python(word: str, settings: SourceSettings) -> _Source:
     if found is None or (near and not found["path"].endswith(".py")):
         shown = escape_in_text(without_keys(word))
         question = ask_whether_meant(f"{kind}:" for kind in near)
-        raise CommandError(f"{shown} names no source; {question or _KINDS}", ExitCode.MISUSED)
+        raise MisuseError(f"{shown} names no source; {question or _KINDS}")
     path = found["path"]
     module = import_module(path, settings.timeout)
     label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
@@ -321,7 +276,7 @@ def _read_openapi(place: str, settings: SourceSettings, steps: Steps) -> _Source
 
     is_url = place.startswith(("http://", "https://"))
     if not is_url and not Path(place).is_file():
-        raise CommandError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}", ExitCode.MISUSED)
+        raise MisuseError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}")
     label = without_credentials(place).rstrip("/").rpartition("/")[2] if is_url else Path(place).stem
     token = settings.read_token()
     opening = openapi_tools(
@@ -371,7 +326,7 @@ def _split_command(command: str, kind: str) -> list[str]:
     try:
         return shlex.split(command, posix=os.name == "posix")
     except ValueError as error:
-        raise CommandError(f"the command of {kind}: can't be read: {error}", ExitCode.MISUSED) from None
+        raise MisuseError(f"the command of {kind}: can't be read: {error}") from None
 
 
 def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
@@ -393,10 +348,7 @@ def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
             found = found()
         if not (hasattr(found, "generate") and hasattr(found, "stream")):
             shown = escape_in_text(file["path"])
-            raise CommandError(
-                f"{shown}:{file['name']} is no model: name a Provider, or a function that returns one",
-                ExitCode.MISUSED,
-            )
+            raise MisuseError(f"{shown}:{file['name']} is no model: name a Provider, or a function that returns one")
         return cast("Provider", found)
     from toolkit.providers import PricedProvider, provider_for
 
@@ -423,19 +375,17 @@ async def open_model(provider: Provider, steps: Steps) -> AsyncGenerator[Provide
 
 
 def import_module(word: str, timeout: float) -> ModuleType:
-    """Return the module of a name, or of a file that ends in ``.py`` and can import from its folder as a script can.
+    """Return the module of a name, or of a file that ends in ``.py``; it may import what is beside it, as a script can.
 
-    Names are also found in the working folder.
-
-    Raises:
-        CommandError: There is none, it raises, or takes longer than `timeout` seconds.
+    Names are also found in the working folder. Raise a `CommandError` where there is none, it raises, or takes longer
+    than `timeout` seconds.
     """
     path = Path(word)
     if not word.endswith(".py"):
         return _import_named(word, timeout)
     if not path.is_file():
         near = find_similar(path.name, (other.name for other in path.parent.glob("*.py")), most=1)
-        raise CommandError(f"there is no file {path}{'; ' if near else ''}{ask_whether_meant(near)}", ExitCode.MISUSED)
+        raise MisuseError(f"there is no file {path}{'; ' if near else ''}{ask_whether_meant(near)}")
     _add_to_path(path.absolute().parent)
     name = path.stem if _is_found_as(path.stem, path) else f"_tools_in_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -449,17 +399,11 @@ def import_module(word: str, timeout: float) -> ModuleType:
 
 
 def find_member(module: ModuleType, name: str, source: str) -> Any:
-    """Return the member of a module that has a name.
-
-    Raises:
-        CommandError: It has none of that name; the message asks whether a similar one was meant.
-    """
+    """Return the member of a module that has a name, or raise a `CommandError` that names a similar one."""
     if not hasattr(module, name):
         names = [key for key in vars(module) if not key.startswith("_")]
         question = ask_whether_meant(find_similar(name, names))
-        raise CommandError(
-            f"{source} has nothing named {escape_in_text(name)}{'; ' if question else ''}{question}", ExitCode.MISUSED
-        )
+        raise MisuseError(f"{source} has nothing named {escape_in_text(name)}{'; ' if question else ''}{question}")
     return getattr(module, name)
 
 
@@ -491,7 +435,7 @@ def _find_tools(module: ModuleType, name: str, source: str) -> ToolRegistry[Any]
             "has no tools: decorate a function with @toolkit.tool, or name a function or a registry, as in "
             f"{source}:NAME"
         )
-    raise CommandError(f"{source} {problem}", ExitCode.MISUSED)
+    raise MisuseError(f"{source} {problem}")
 
 
 def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
@@ -503,10 +447,9 @@ def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
         return ToolRegistry(found)
     tools: list[Any] = [] if isinstance(found, type) else tools_of(found)
     if not tools:
-        raise CommandError(
+        raise MisuseError(
             f"{source} is no tool: name a registry, a tool, a function, a list of these, or an object whose methods "
-            "are tools",
-            ExitCode.MISUSED,
+            "are tools"
         )
     return ToolRegistry(tools)
 
@@ -532,7 +475,7 @@ def _import_named(name: str, timeout: float) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-            raise CommandError(f"there is no module {error.name} here; {_KINDS}", ExitCode.MISUSED) from None
+            raise MisuseError(f"there is no module {error.name} here; {_KINDS}") from None
 
 
 def _add_to_path(folder: Path) -> None:
@@ -574,7 +517,7 @@ def _bound_import(what: str, timeout: float) -> Generator[None]:
         raise
     except ConfigurationError as error:  # of a decorator, which says all
         _show_traceback(error)
-        raise CommandError(f"{what}: {error}", ExitCode.MISUSED) from error
+        raise MisuseError(f"{what}: {error}") from error
     except Exception as error:
         _show_traceback(error)
         raise CommandError(f"{what} does not import: {type(error).__name__}: {error}") from error

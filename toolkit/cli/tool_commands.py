@@ -30,10 +30,9 @@ from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecu
 from toolkit.calls.registration import Registration
 from toolkit.chat import AssistantMessage, Provider, ToolCall, ToolResult, dump_messages
 from toolkit.cli.run_commands import log_runs
-from toolkit.cli.screen import Approver, CommandError, ExitCode, OutputFormat, Screen, Steps, Style, Terminal
+from toolkit.cli.screen import Approver, Command, CommandError, ExitCode, MisuseError, Screen, Steps, Style
 from toolkit.cli.sources import (
     OpenedTools,
-    SourceSettings,
     gather_registries,
     import_module,
     leave_out_unusable,
@@ -58,11 +57,15 @@ from toolkit.tools.registry import Finding, ToolRegistry
 
 _Findings: TypeAlias = list[tuple[str, Finding]]  # each with the place of its tool
 _MANY = 100
+_PORT_PROBLEMS = {
+    errno.EADDRINUSE: "is in use: choose another by --port, or 0 for one that is free",
+    errno.EACCES: "may not be taken by this user: choose one above 1023 by --port",
+}
 
 
-def list_tools(source: str, name: str | None, output: OutputFormat, **settings: Any) -> int:
+def list_tools(command: Command, source: str, name: str | None) -> int:
     """Write the tools of a source, or one of them with its schema."""
-    screen = Screen(output)
+    screen = command.screen
 
     async def write_tools(tools: OpenedTools) -> int:
         if name is not None:
@@ -72,7 +75,7 @@ def list_tools(source: str, name: str | None, output: OutputFormat, **settings: 
             show_tools(screen, tools.registry)
         return ExitCode.DONE
 
-    return run_with_tools([source], settings, write_tools)
+    return run_with_tools(command, [source], write_tools)
 
 
 def show_tools(screen: Screen, registry: ToolRegistry[Any]) -> None:
@@ -143,14 +146,13 @@ def _write_marks(registration: Registration[Any]) -> str:
     return f"  [{', '.join(marks)}]" if marks else ""
 
 
-def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
+def lint_tools(command: Command, source: str) -> int:
     """Write the findings; return 1 if there are any, or a module of a package fails."""
-    screen = Screen(output)
+    screen = command.screen
     if source.replace(".", "").isidentifier() and not source.endswith((".py", ".yaml", ".yml")) and source != "coding":
-        timeout = SourceSettings(**settings).timeout
-        module = import_module(source, timeout)
+        module = import_module(source, command.timeout)
         if hasattr(module, "__path__"):
-            return _lint_package(screen, module, timeout)
+            return _lint_package(screen, module, command.timeout)
 
     async def lint_registry(tools: OpenedTools) -> int:
         count = len(tools.registry)
@@ -160,16 +162,16 @@ def lint_tools(source: str, output: OutputFormat, **settings: Any) -> int:
         tools.steps.end()
         return _write_findings(screen, [(tools.label, finding) for finding in findings], count)
 
-    return run_with_tools([source], settings, lint_registry)
+    return run_with_tools(command, [source], lint_registry)
 
 
-def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, lock: str, **settings: Any) -> int:
+def pin_tools(command: Command, sources: Sequence[str], *, accept: bool) -> int:
     """Pin the tools of sources and write the changes; return 1 if these are not accepted."""
-    screen = Screen(output)
+    screen = command.screen
     others = [source for source in sources if source.partition(":")[0] not in ("mcp", "plugin")]
     if others:
         shown = escape_in_text(others[0])
-        raise CommandError(f"{shown} can't be pinned: pins are for MCP servers and plugins", ExitCode.MISUSED)
+        raise MisuseError(f"{shown} can't be pinned: pins are for MCP servers and plugins")
     changes: list[PinnedChange] = []
 
     def decide(change: PinnedChange) -> bool:
@@ -188,8 +190,8 @@ def pin_tools(sources: Sequence[str], output: OutputFormat, *, accept: bool, loc
         )
         return ExitCode.FAILED if changes and not accept else ExitCode.DONE
 
-    path = lock or "toolkit.lock"
-    return run_with_tools(sources, {**settings, "lock": path, "approve_change": decide}, write_changes)
+    path = command.source_options["lock"] or "toolkit.lock"
+    return run_with_tools(command, sources, write_changes, lock=path, approve_change=decide)
 
 
 def _lint_package(screen: Screen, package: ModuleType, timeout: float) -> int:
@@ -244,6 +246,7 @@ def _write_findings(screen: Screen, findings: _Findings, count: int, failures: S
 
 
 def call_once(
+    command: Command,
     source: str,
     name: str,
     pairs: Sequence[str],
@@ -251,13 +254,10 @@ def call_once(
     *,
     is_approved: bool,
     log: Path | None,
-    output: OutputFormat,
-    **settings: Any,
 ) -> int:
     """Call a tool, write its result, and return 0, or 1 if it failed, 2 if the call was wrong, 3 if not approved."""
     if text is not None and pairs:
-        raise CommandError("give the arguments as key=value or by --json, not both", ExitCode.MISUSED)
-    screen, terminal = Screen(output), Terminal()
+        raise MisuseError("give the arguments as key=value or by --json, not both")
     given = sys.stdin.read() if text == "-" else text
 
     async def make_call(tools: OpenedTools) -> int:
@@ -265,16 +265,16 @@ def call_once(
         registry = tools.registry.only([name])
         need = registry.find_context_need() if tools.ctx is None else None
         if need is not None:
-            raise CommandError(f"{need}: give it by --ctx MODULE:NAME, such as app:make_context", ExitCode.MISUSED)
+            raise MisuseError(f"{need}: give it by --ctx MODULE:NAME, such as app:make_context")
         arguments = json.dumps(read_pairs(pairs, registration.definition.parameters)) if given is None else given
-        approver = Approver(screen, terminal, "needed", approves_all=is_approved)
-        call = _OneCall(screen, approver)
+        approver = Approver(command, "needed", approves_all=is_approved)
+        call = _OneCall(command.screen, approver)
         with log_runs(log) as middleware:
             result = await call.run(ToolCall("call_1", name, arguments), registry, middleware, tools.ctx)
         return call.write_result(name, result)
 
     with redirect_stdout(sys.stderr):  # the output of a tool that prints is not the tool's result
-        return run_with_tools([source], settings, make_call, terminal=terminal)
+        return run_with_tools(command, [source], make_call)
 
 
 class _OneCall:
@@ -318,7 +318,8 @@ class _OneCall:
         code = ExitCode.FAILED if result.is_error else ExitCode.DONE
         if self._start is None:
             code = ExitCode.NOT_APPROVED if self._approver.has_refused else ExitCode.MISUSED
-        content = _dump_content(result)
+        dumped: Any = json.loads(dump_messages([result]))[0]["content"]
+        content: list[dict[str, Any]] = [{"type": "text", "text": dumped}] if isinstance(dumped, str) else dumped
         if screen.is_json:
             screen.document(
                 {
@@ -342,28 +343,19 @@ class _OneCall:
         return code
 
 
-def _dump_content(result: ToolResult) -> list[dict[str, Any]]:
-    content: Any = json.loads(dump_messages([result]))[0]["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
 def read_pairs(pairs: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that ``key=value`` pairs give: a value is text where the schema takes text, else JSON.
 
     A key that is repeated, or stands once where only a list may stand, makes a list. A value that is no JSON stays
     text, which validation then refuses.
-
-    Raises:
-        CommandError: A pair has no ``=``.
     """
     nodes = Nodes(parameters)
     texts: dict[str, list[str]] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
         if not sign or not key:
-            raise CommandError(
-                f"{escape_in_text(pair)} is not key=value: write the name of a parameter, '=' and its value",
-                ExitCode.MISUSED,
+            raise MisuseError(
+                f"{escape_in_text(pair)} is not key=value: write the name of a parameter, '=' and its value"
             )
         texts.setdefault(key, []).append(text)
     return {key: _read_values(given, nodes, key) for key, given in texts.items()}
@@ -390,6 +382,7 @@ def _read_typed_value(text: str, types: frozenset[str]) -> Any:
 
 
 def serve_tools(
+    command: Command,
     sources: Sequence[str],
     transport: Literal["stdio", "http"],
     host: str,
@@ -397,10 +390,8 @@ def serve_tools(
     *,
     bearer_variable: str,
     allowed_hosts: Sequence[str],
-    output: OutputFormat,
-    model: str = "",
-    sessions: Path | None = None,
-    **settings: Any,
+    model: str,
+    sessions: Path | None,
 ) -> int:
     """Serve the tools of sources as an MCP server or an editor's agent until the client ends it, or Ctrl-C."""
     is_http = transport == "http"
@@ -409,12 +400,15 @@ def serve_tools(
         (sessions and not model, "--sessions is for --acp"),
         (bearer_variable and not is_http, "--bearer-env is for --mcp http"),
         (allowed_hosts and not is_http, "--allow-host is for --mcp http"),
-        (output == "json" and not is_http, "--output json is for --mcp http: on stdio there is the protocol alone"),
+        (
+            command.screen.is_json and not is_http,
+            "--output json is for --mcp http: on stdio there is the protocol alone",
+        ),
     ):
         if wrong:
-            raise CommandError(words, ExitCode.MISUSED)
-    provider = read_model(model, "", SourceSettings(**settings).timeout) if model else None
-    screen = Screen(output if is_http else "json")  # of stdio, which is for the protocol alone
+            raise MisuseError(words)
+    provider = read_model(model, "", command.timeout) if model else None
+    screen = command.screen
     if not is_http and provider is None and sys.stdin.isatty():
         screen.note("speaking MCP on standard input and output: a client starts this; --mcp http is reached by a URL")
 
@@ -432,7 +426,7 @@ def serve_tools(
             await serve_mcp(registry, tools.ctx, name=tools.label)
         return ExitCode.DONE
 
-    return run_with_tools(sources, settings, serve, is_shown=sys.stderr.isatty())
+    return run_with_tools(command, sources, serve, is_shown=sys.stderr.isatty())
 
 
 async def _serve_editor(
@@ -453,9 +447,7 @@ async def _serve_http(
     from toolkit.serving.mcp.web import LOOPBACK
 
     if host not in LOOPBACK and not (options["auth"] and options["allowed_hosts"]):
-        raise CommandError(
-            f"--host {host} lets the network call the tools: it needs --bearer-env and --allow-host", ExitCode.MISUSED
-        )
+        raise MisuseError(f"--host {host} lets the network call the tools: it needs --bearer-env and --allow-host")
 
     class Announcement(TaskStatus[str]):
         def started(self, value: str | None = None) -> None:
@@ -466,24 +458,17 @@ async def _serve_http(
     try:
         await serve_mcp_http(registry, ctx, host=host, port=port, task_status=Announcement(), **options)
     except OSError as error:
-        raise CommandError(_explain_port(error, host, port)) from error
-
-
-def _explain_port(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} is in use: choose another by --port, or 0 for one that is free"
-    if error.errno == errno.EACCES:
-        return f"port {port} may not be taken by this user: choose one above 1023 by --port"
-    return f"{host}:{port} can't be listened on: {os.strerror(error.errno or 0)}"
+        problem = _PORT_PROBLEMS.get(
+            error.errno or 0, f"on {host} can't be listened on: {os.strerror(error.errno or 0)}"
+        )
+        raise CommandError(f"port {port} {problem}") from error
 
 
 _State: TypeAlias = Literal["works", "missing", "broken"]
 
 _STYLES: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}
 _PACKAGE = "toolkit-sdk"
-_REQUIREMENT = re.compile(
-    r"(?P<name>[\w.-]+)(?:\[[\w,.-]*\])?(?:>=(?P<least>[\d.]+))?.*extra == ['\"](?P<extra>[\w-]+)['\"]"
-)
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+).*extra == ['\"](?P<extra>[\w-]+)['\"]")
 # The module whose import shows that the packages of an extra work.
 _MODULES = {
     "anthropic": "toolkit.providers.anthropic",
@@ -520,11 +505,11 @@ class _Check:
     detail: str
 
 
-def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
+def examine_installation(command: Command, models: tuple[str, ...], url: str, *, is_probing: bool) -> int:
     """Check the installation; return 1 if a part that is installed does not work."""
     if is_probing and not models:
-        raise CommandError("--probe tries models: name one by --model", ExitCode.MISUSED)
-    screen, checks = Screen(output), list[_Check]()
+        raise MisuseError("--probe tries models: name one by --model")
+    screen, checks = command.screen, list[_Check]()
 
     def add(check: _Check) -> None:
         checks.append(check)
@@ -550,7 +535,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                         add(await _run_check("probe", model, partial(_probe_model, model, url)))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
-    code = Terminal().run(main)
+    code = command.terminal.run(main)
     screen.document({"checks": [asdict(check) for check in checks], "exit_code": code})
     return code
 
@@ -565,43 +550,28 @@ def _check_place() -> Iterator[_Check]:
     yield _Check("terminal", "output", "works" if is_wide else "broken", f"{encoding}, {columns} columns{hint}")
 
 
-def _list_extras() -> dict[str, list[tuple[str, str]]]:
-    """Return the packages of each extra, with the minimum version of each."""
-    extras: dict[str, list[tuple[str, str]]] = {}
+def _list_extras() -> dict[str, list[str]]:
+    """Return the packages of each extra."""
+    extras: dict[str, list[str]] = {}
     for line in requires(_PACKAGE) or ():
         found = _REQUIREMENT.match(line)
         if found is not None and found["extra"] != "dev":
-            packages = extras.setdefault(found["extra"], [])
-            if found["name"] != _PACKAGE:
-                packages.append((found["name"], found["least"] or ""))
+            extras.setdefault(found["extra"], []).extend([found["name"]] if found["name"] != _PACKAGE else [])
     return extras
 
 
-def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Check:
-    there, missing, old = list[str](), list[str](), list[str]()
-    for name, least in packages:
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            missing.append(name)
-            continue
-        there.append(f"{name} {found}")
-        if _read_version(found) < _read_version(least):
-            old.append(f"{name} {found}, and {least} or newer is needed")
-    install = f"`pip install '{_PACKAGE}[{extra}]'`"
-    if missing:
-        return _Check("extra", extra, "missing", f"without {', '.join(missing)}: {install}")
-    if old:
-        return _Check("extra", extra, "broken", f"{'; '.join(old)}: {install}")
+def _check_extra(extra: str, packages: Sequence[str]) -> _Check:
+    there: list[str] = []
     try:
+        for name in packages:
+            there.append(f"{name} {version(name)}")  # noqa: PERF401 - one may be missing
         importlib.import_module(_MODULES.get(extra, "toolkit"))
+    except PackageNotFoundError as error:
+        install = f"`pip install '{_PACKAGE}[{extra}]'`"
+        return _Check("extra", extra, "missing", f"without {error.name}: {install}")
     except Exception as error:  # noqa: BLE001 - a broken package may raise anything
         return _Check("extra", extra, "broken", f"{type(error).__name__}: {without_keys(str(error))}")
     return _Check("extra", extra, "works", ", ".join(there))
-
-
-def _read_version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:4])
 
 
 def _check_surroundings() -> Iterator[_Check]:
@@ -652,11 +622,7 @@ async def _run_check(kind: str, name: str, examine: Callable[[], Awaitable[tuple
 
 
 def describe_advice(name: str) -> str:
-    """Describe in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
-
-    Args:
-        name: As in ``openai:qwen3:8b`` or ``local:model.gguf``.
-    """
+    """Describe in a line how a model is best asked for calls, by its name or the metadata of its GGUF file."""
     prefix, _, model = name.partition(":")
     metadata = None
     if prefix.strip().lower() == "local" and model.strip():

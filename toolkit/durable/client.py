@@ -104,7 +104,7 @@ class DurableRuns:
         self._opened = await to_thread.run_sync(Storage, self._url, self._encryption)
         self._rows = RunRows(self._opened)
         self._search = RunSearch(self._opened)
-        self._watch = EventWatch(self._opened.engine)
+        self._watch = EventWatch(self._opened)
         return self
 
     async def __aexit__(
@@ -144,27 +144,17 @@ class DurableRuns:
             ConfigurationError: The prompt is empty, or the id can't be one.
         """
         check_setting("the loop of a durable run", loop, DurableLoop)
-        check_setting("tenant", tenant, str)
-        check_setting("priority", priority, int, least=0, most=_MOST_PRIORITY)
-        check_setting("metadata", metadata, Mapping, None)
         check_setting("at", at, datetime, None)
-        check_storable_text("the tenant", tenant)
+        row = _describe_start(loop, tenant, priority, metadata)
         known = _check_run_id(uuid.uuid4().hex if run_id is None else run_id)
         trace: dict[str, str] = {}
         inject_trace_context(trace)
         begin = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": trace}
-        row = RunRow(
-            run_id=known,
-            loop=loop.name,
-            tenant=tenant,
-            priority=priority,
-            metadata=metadata or {},
-            begins=None if at is None else to_epoch_seconds(at),
-        )
-        found = await self._ask_database(lambda: self._rows.start(row, begin))
+        run = RunRow(run_id=known, begins=None if at is None else to_epoch_seconds(at), **row)
+        found = await self._ask_database(lambda: self._rows.start(run, begin))
         if found.loop != loop.name:
             raise DurableError(f"run '{known}' is one of loop '{found.loop}', not of '{loop.name}': give another id")
-        return DurableRun(self._open_storage, self._watch, known, loop, self._signing_key)
+        return self._open_run(known, loop)
 
     async def schedule(
         self,
@@ -200,20 +190,13 @@ class DurableRuns:
             DurableError: The prompt is no transcript.
         """
         check_setting("the loop of a schedule", loop, DurableLoop)
-        check_setting("priority", priority, int, least=0, most=_MOST_PRIORITY)
-        check_storable_text("the tenant", tenant)
         if not _SCHEDULE_NAME.fullmatch(name):
             raise ConfigurationError(
                 f"{name!r} is no name of a schedule: give 1 to 100 letters, digits, '_', '.' or '-'"
             )
-        begin: dict[str, Any] = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": {}}
-        row: dict[str, Any] = {
-            "loop": loop.name,
-            "tenant": tenant,
-            "priority": priority,
-            "metadata": dict(metadata or {}),
-        }
+        row = _describe_start(loop, tenant, priority, metadata)
         check_json("metadata", row["metadata"])
+        begin: dict[str, Any] = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": {}}
         await self._ask_database(
             lambda: self._rows.put_schedule(name, cron, timezone, {"row": row, "begin": begin}, catches_up=catches_up)
         )
@@ -244,7 +227,7 @@ class DurableRuns:
         found = await self._ask_database(lambda: self._rows.read(run_id))
         if loop is not None and found.loop != loop.name:
             raise DurableError(f"run '{run_id}' is one of loop '{found.loop}', not of '{loop.name}'")
-        return DurableRun(self._open_storage, self._watch, run_id, loop, self._signing_key)
+        return self._open_run(run_id, loop)
 
     async def list(
         self, *, limit: int = 100, after: str | None = None, **filters: Unpack[RunFilters]
@@ -340,7 +323,7 @@ class DurableRuns:
         while ids := await self._ask_database(partial(self._search.find_ids, states, last, **filters)):
             for run_id in ids:
                 try:
-                    await change(DurableRun(self._open_storage, self._watch, run_id, signing_key=self._signing_key))
+                    await change(self._open_run(run_id))
                 except DatabaseUnavailableError:
                     raise
                 except DurableError as error:  # somebody else has changed it meanwhile
@@ -359,7 +342,7 @@ class DurableRuns:
             run_id: The run, which is at rest; it stays as it is.
             turn: The turn of the model, from 1, after whose results the transcript is cut.
             prompt: A question or messages to append.
-            new_run_id: The id of the new run; None makes one up.
+            new_run_id: The id of the new run; None generates one.
 
         Raises:
             DurableError: The run has not come to rest, or has no such turn, or the new id is taken.
@@ -373,13 +356,13 @@ class DurableRuns:
         forked = replace(row, run_id=_check_run_id(new_run_id or uuid.uuid4().hex))
         plain = {"prompt": messages_to_plain(begin), "trace": {}, "forked": {"run_id": run_id, "turn": turn}}
         await self._ask_database(lambda: self._rows.start(forked, plain, is_new=True))
-        return DurableRun(self._open_storage, self._watch, forked.run_id, signing_key=self._signing_key)
+        return self._open_run(forked.run_id)
 
     async def delete(self, run_id: str) -> None:
-        """Delete a run at rest, and all that is stored of it.
+        """Delete a run at rest, with all its stored values.
 
         Raises:
-            DurableError: It moves, or waits for a worker.
+            DurableError: It is executed, or waits for a worker.
         """
         await self._ask_database(lambda: self._rows.delete(run_id))
 
@@ -389,8 +372,22 @@ class DurableRuns:
             raise LoopUsageError("durable runs are not open: use 'async with DurableRuns(url) as runs:'")
         return self._opened
 
+    def _open_run(self, run_id: str, loop: DurableLoop[Any, Out] | None = None) -> DurableRun[Out]:
+        return DurableRun(self._open_storage, self._watch, run_id, loop, self._signing_key)
+
     async def _ask_database(self, work: Callable[[], _Returned]) -> _Returned:
         return await self._open_storage.ask(work)
+
+
+def _describe_start(
+    loop: DurableLoop[Any, Any], tenant: str, priority: int, metadata: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the columns that a run starts with."""
+    check_setting("tenant", tenant, str)
+    check_setting("priority", priority, int, least=0, most=_MOST_PRIORITY)
+    check_setting("metadata", metadata, Mapping, None)
+    check_storable_text("the tenant", tenant)
+    return {"loop": loop.name, "tenant": tenant, "priority": priority, "metadata": dict(metadata or {})}
 
 
 def _check_run_id(run_id: str) -> str:
@@ -440,16 +437,16 @@ class DurableStatus:
         run_id: The run.
         loop: The name of its loop.
         tenant: The customer or team that it is for.
-        state: ``queued`` waits for a worker, ``running`` moves, ``waiting`` awaits decisions; the others are ends.
-        created: When it was begun, in seconds since 1970.
-        updated: When something of it was written last.
-        attempts: How many workers have begun its last segment; more than 1 where one ended before it did.
+        state: ``queued`` waits for a worker, ``running`` is executed, ``waiting`` awaits decisions; others are ends.
+        created: The time of its start, in seconds since 1970.
+        updated: The time of the last write.
+        attempts: The number of workers that have executed its last segment; more than 1 if one of them crashed.
         last_seq: The number of its last event.
-        ending: The `ending` of its result, or the class of the error that it failed with; empty until its rest.
+        ending: The `ending` of its result, or the class of its error; empty until its rest.
         error: The message of that error; in lists its first 1,000 characters.
         pending: The calls that await decisions, and those decided since the last rest, marked; empty in lists.
-        metadata: The value that it was begun with.
-        begins: When it begins, if it was started for later; in seconds since 1970.
+        metadata: The metadata that it was started with.
+        begins: The time at which it begins, if it was started for later; in seconds since 1970.
     """
 
     run_id: str
@@ -475,7 +472,7 @@ class DurableStatus:
 
     @property
     def is_at_rest(self) -> bool:
-        """True where nothing of the run moves or is queued."""
+        """True if the run is neither executed nor queued."""
         return self.state in RESTING
 
 
@@ -731,7 +728,7 @@ class DurableRun(Generic[Out]):
             "error": "" if rest is None else rest.error,
             "created": row.created,
             "updated": row.updated,
-            "messages": [] if rest is None else strike(rest.messages),
+            "messages": [] if rest is None else strike.clean_whole(rest.messages),
             "events": [read_line(line.text.encode()) for line in read_lines(self._storage, self.id, 0)],
         }
 

@@ -6,7 +6,8 @@ A large content is a row of its own, stored once beside the values that have it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from toolkit.errors import JournalError, UnstorableValueError
@@ -32,10 +33,7 @@ ContentRow: TypeAlias = Mapping[str, str]
 def set_aside(value: Any, text: str, run_id: str) -> tuple[Any, dict[str, str]]:
     """Return a value without its large texts, and these by their digests; a small value unchanged.
 
-    Args:
-        value: JSON.
-        text: The same, written.
-        run_id: The run; the digests of two runs differ.
+    `text` is the value as JSON. The digests of two runs differ.
     """
     is_escaped = has_contents(value)
     if len(text) <= MOST_CHARACTERS and not is_escaped:
@@ -70,39 +68,20 @@ def has_contents(value: Any) -> bool:
     return isinstance(value, dict) and BESIDE in value
 
 
-def find_digests(value: Any) -> Iterator[str]:
-    """Yield the digests of the contents of a stored value."""
-    if has_contents(value):
-        yield from _walk_digests(value[BESIDE])
+def find_digests(value: Any) -> list[str]:
+    """Return the digests of the contents of a stored value."""
+    found: list[str] = []
 
+    def note(digest: str) -> str:
+        found.append(digest)
+        return digest
 
-def _walk_digests(value: Any) -> Iterator[str]:
-    match value:
-        case {"$content": str(digest)}:
-            yield digest
-        case dict():
-            for member in _unescape_members(cast("Mapping[str, Any]", value)).values():
-                yield from _walk_digests(member)
-        case list():
-            for item in cast("Sequence[Any]", value):
-                yield from _walk_digests(item)
-        case _:
-            pass
-
-
-def _unescape_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the members of an object, also of the user's object with our key."""
-    members: Mapping[str, Any] = value.get(_CONTENT, value)
-    return members
+    put_back(value, note)
+    return found
 
 
 def put_back(value: Any, find: Callable[[str], str]) -> Any:
-    """Return the value that was passed to `set_aside`.
-
-    Args:
-        value: A stored value.
-        find: Returns the content of a digest.
-    """
+    """Return the value that was passed to `set_aside`; `find` returns the content of a digest."""
     return _restore_texts(value[BESIDE], find) if has_contents(value) else value
 
 
@@ -111,7 +90,8 @@ def _restore_texts(value: Any, find: Callable[[str], str]) -> Any:
         case {"$content": str(digest)}:
             return find(digest)
         case dict():
-            members = _unescape_members(cast("Mapping[str, Any]", value))
+            stored = cast("Mapping[str, Any]", value)
+            members: Mapping[str, Any] = stored.get(_CONTENT, stored)  # of the user's object that has our key
             return {key: _restore_texts(member, find) for key, member in members.items()}
         case list():
             return [_restore_texts(item, find) for item in cast("Sequence[Any]", value)]
@@ -120,14 +100,7 @@ def _restore_texts(value: Any, find: Callable[[str], str]) -> Any:
 
 
 def check_content(digest: str, content: object, run_id: str, run: str) -> str:
-    """Return a content that was found.
-
-    Args:
-        digest: Its digest.
-        content: The text that stands for it; None where there is none.
-        run_id: The run that the digest is of.
-        run: The run, as the application names it.
-    """
+    """Return a content that was found, None if there is none; `run` is the run as the application names it."""
     if content is None:
         raise JournalError(f"the log of the run '{run}' was cut: the content {digest[:16]} that it has is missing")
     if not isinstance(content, str) or _digest_content(run_id, content) != digest:
@@ -165,6 +138,8 @@ def check_json(place: str, value: object) -> None:
         raise UnstorableValueError(place, "it contains itself, or is nested too deep: it is no JSON") from None
     if found is not None:
         where, part = found
+        if isinstance(part, float):
+            raise UnstorableValueError(where, f"it is {part}, which is no number of JSON: leave it out, or give None")
         kind = type(part).__name__
         raise UnstorableValueError(where, f"it is no JSON, but of type {kind}: give its text, or its parts")
 
@@ -181,6 +156,8 @@ def _find_no_json(value: object, place: str) -> tuple[str, object] | None:
         case list() | tuple():
             items = cast("list[Any]", value)
             found = (_find_no_json(part, f"{place}[{index}]") for index, part in enumerate(items))
+        case float():
+            return None if math.isfinite(value) else (place, value)
         case _:
             return None if isinstance(value, _PLAIN_TYPES) else (place, value)
     return next((each for each in found if each is not None), None)
@@ -189,14 +166,7 @@ def _find_no_json(value: object, place: str) -> tuple[str, object] | None:
 def split_value(
     stored: StoredText, run_id: str, value: Any, text: str | None = None
 ) -> tuple[Any, Sequence[ContentRow]]:
-    """Return a value without its large contents, and their rows.
-
-    Args:
-        stored: How values are stored.
-        run_id: The run.
-        value: JSON.
-        text: The same, written; None writes it.
-    """
+    """Return a value without its large contents, and their rows; `text` is the value as JSON, if it was written."""
     small, beside = set_aside(value, write_json(value) if text is None else text, run_id)
     return small, [{"run_id": run_id, "digest": key, "value": stored.write(beside[key])} for key in beside]
 

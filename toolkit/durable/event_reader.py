@@ -64,14 +64,7 @@ class DurableEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """A line of a run's log, as JSON text.
-
-    Args:
-        seq: Its number.
-        turn: As in `DurableEvent`.
-        attempt: As in `DurableEvent`.
-        text: The line.
-    """
+    """A line of a run's log, as JSON text; see `DurableEvent`."""
 
     seq: int
     turn: int
@@ -94,15 +87,7 @@ def read_lines(storage: Storage, run_id: str, after: int) -> Iterator[EventLine]
 
 
 class RunFollower(AsyncIterator[DurableEvent]):
-    """Waits for the events of one run; it needs no closing.
-
-    Args:
-        storage: The database.
-        watch: Looks for new events.
-        run_id: The run.
-        after: The number of the last event that is known.
-        until: As in `DurableRun.events`.
-    """
+    """Waits for the events of one run after a number, as `DurableRun.events` does; it needs no closing."""
 
     def __init__(
         self, storage: Storage, watch: EventWatch, run_id: str, after: int, until: Literal["rest", "end"]
@@ -166,8 +151,8 @@ class _WaitingReader:
 class EventWatch:
     """Finds new events in a thread while readers wait."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._readers: dict[int, _WaitingReader] = {}
         self._numbers = count(1)
         self._lock = threading.Lock()
@@ -175,13 +160,7 @@ class EventWatch:
         self._is_over = False
 
     async def wait_for_news(self, run_id: str, after: int, state: str) -> None:
-        """Return when a run has new events or another state, was deleted, or the database is unavailable.
-
-        Args:
-            run_id: The run.
-            after: The number of the last known event.
-            state: The last known state of the run.
-        """
+        """Return when a run has events after a number or another state, was deleted, or the database is unavailable."""
         if self._is_over:
             await anyio.sleep(_SLOW_SECONDS)
             return
@@ -227,8 +206,7 @@ class EventWatch:
         query = query.where(runs.c.run_id.in_({each.run_id for each in due}))
         found: dict[str, tuple[int, str]] = {}
         try:
-            with self._engine.connect() as connection:
-                found = {run_id: (last_seq, state) for run_id, last_seq, state in connection.execute(query).all()}
+            found = {run_id: (last_seq, state) for run_id, last_seq, state in self._storage.fetch(query)}
         except SQLAlchemyError as error:  # readers ask the database themselves, and raise
             _logger.debug("durable runs can't be looked at: %s", error)
         now = time.monotonic()
@@ -291,8 +269,6 @@ class DurableStore:
 
     def _select_runs(self, query: sa.Select[*tuple[Any, ...]]) -> list[StoredRun]:
         now = time.time()
-        with self._storage.engine.connect() as connection:
-            rows = connection.execute(query).all()
         return [
             StoredRun(
                 id=run_id,
@@ -300,7 +276,7 @@ class DurableStore:
                 seen=updated if state in RESTING else now,
                 size=last,
             )
-            for run_id, state, updated, last in rows
+            for run_id, state, updated, last in self._storage.fetch(query)
         ]
 
 

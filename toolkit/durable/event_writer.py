@@ -1,7 +1,7 @@
 """Writes the events of runs as rows that other processes read.
 
-`AttemptEvents` decides when an event may be written, `_RowMaker` makes its row, and `EventWriter` is the thread that
-writes the rows of all runs of a worker in common transactions: emitting an event never waits for the database.
+`AttemptEvents` decides when an event may be written, and makes its row; `EventWriter` is the thread that writes the
+rows of all runs of a worker in common transactions: emitting an event never waits for the database.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.calls.approval import Deny
@@ -25,7 +24,7 @@ from toolkit.calls.run import CallReturned, CallSuspended, write_waiting
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, split_value
-from toolkit.durable.storage import DatabaseThread, Storage, events, runs, store_contents
+from toolkit.durable.storage import DatabaseThread, Storage, events, insert_missing, runs, store_contents
 from toolkit.events import write_event
 from toolkit.loop.approvals import describe_call_end, describe_refusal
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
@@ -55,6 +54,15 @@ class _QueuedItem:
     entry: str | None  # the log's entry that has the same content; None where no log has it
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptPlace:
+    """An attempt at a segment of a run, by its token."""
+
+    run_id: str
+    segment: int
+    attempt: str
+
+
 class AttemptEvents:
     """The events of one attempt, from the loop that emits them to the thread that writes them.
 
@@ -62,51 +70,43 @@ class AttemptEvents:
     later events wait for it. The next attempt emits the events of stored entries that have no event row yet, so that
     each recorded end of a call is written once.
 
-    Args:
-        run_id: The run.
-        segment: The segment.
-        attempt: The token of the attempt.
-        last_seq: The number of the run's last event that is written.
-        emitted: The keys of the entries whose events earlier attempts have written.
-        only_ends: True writes replies, ends of calls and of runs, and nothing else.
-        text: How values are stored.
-        wake: Called when there is something to write.
-
     Attributes:
         loop_id: The run's own loop, whose turns are counted.
-        is_refused: True once another attempt moves the run.
+        is_refused: True once another attempt owns the run.
     """
 
     def __init__(
         self,
-        run_id: str,
-        segment: int,
-        attempt: str,
+        place: AttemptPlace,
         *,
-        last_seq: int,
-        emitted: frozenset[str],
-        only_ends: bool = False,
+        last_seq: int,  # of the run's written events
+        emitted: frozenset[str],  # the keys of entries whose events earlier attempts have written
+        only_ends: bool = False,  # only replies, and the ends of calls and of runs
         text: StoredText,
         wake: Callable[[], None],
     ) -> None:
-        self.run_id = run_id
-        self.attempt = attempt
-        self.loop_id = run_id
+        self.place = place
+        self.loop_id = place.run_id
         self.is_refused = False
-        self._rows = _RowMaker(run_id, segment, attempt, last_seq, text)
-        self._end_key = f"end {segment}"
+        self._last_seq = last_seq
+        self._end_key = f"end {place.segment}"
         self._emitted = set(emitted)
         self._only_ends = only_ends
+        self._text = text
         self._stored: set[str] = set()
         self._key_heads: dict[str, str] = {}  # of the loops inside of calls that have logs, by their ids
         self._queue: deque[_QueuedItem] = deque()
         self._programs: dict[tuple[str, str], str] = {}  # of replayed calls that have one, by log and id
         self._turn = 0
-        self._since: float | None = None  # when the oldest event that is not written was emitted
+        self._since: float | None = None  # the time when the oldest unwritten event was emitted
         self._read = 0.0
         self._end: _QueuedItem | None = None
         self._wake = wake
         self._lock = threading.Lock()
+        self._cleaner = EntryCleaner("all")
+        self._replies: dict[tuple[str, type], ReplyText] = {}
+        self._rows: list[_EventRow] = []  # until they are written
+        self._contents: list[ContentRow] = []
 
     # from the loop
 
@@ -183,7 +183,7 @@ class AttemptEvents:
         if kind == "turn" and not log:
             self._turn = int(key)
         self.note_stored(name, log)
-        stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": log or self.loop_id, "time": time.time()}
+        stamps: dict[str, Any] = {"run_id": self.place.run_id, "loop_id": log or self.loop_id, "time": time.time()}
         for plain in value.get("feeds", ()):
             feed = load_feed(plain) if plain[0] in _REPLAYED else None
             if isinstance(feed, ModelReplied):
@@ -205,7 +205,7 @@ class AttemptEvents:
     @property
     def is_waiting(self) -> bool:
         """True if there is something to write."""
-        return bool(self._queue or self._rows.rows or self.has_text)
+        return bool(self._queue or self._rows or self.has_text)
 
     @property
     def lag(self) -> float:
@@ -216,26 +216,29 @@ class AttemptEvents:
     @property
     def has_text(self) -> bool:
         """True if text of a reply was added since the last call of `cut_text`."""
-        return self._rows.has_text
+        return any(reply.has_more for reply in list(self._replies.values()))
 
     def cut_text(self) -> bool:
         """Make events of the text since the last call; return whether there was any."""
         with self._lock:
             self._make_rows()
-            return self._rows.cut_text(self._turn)
+            had_text = self.has_text
+            for key, reply in self._replies.items():
+                self._add_delta(key, reply.take(time.monotonic(), self._cleaner.longest_secret))
+            return had_text
 
     def read_rows(self) -> tuple[list[_EventRow], list[ContentRow]]:
         """Return the rows to be written, with their large contents, until they are confirmed."""
         with self._lock:
             self._make_rows()
             self._read = time.monotonic()
-            return list(self._rows.rows), list(self._rows.contents)
+            return list(self._rows), list(self._contents)
 
     def confirm(self, count: int) -> None:
         """Remove the first rows, which were written."""
         with self._lock:
-            del self._rows.rows[:count]
-            self._rows.contents.clear()
+            del self._rows[:count]
+            self._contents.clear()
             self._since = self._read if self.is_waiting else None
 
     def release_end(self) -> None:
@@ -253,95 +256,51 @@ class AttemptEvents:
                 self._stored.add(self._end_key)
                 self._queue.append(end)
 
-    def _make_rows(self) -> None:
-        while self._queue and self._is_released(self._queue[0]):
-            queued = self._queue.popleft()
-            self._rows.add(queued.item, queued.turn, queued.entry, self._turn)
-
     def _is_released(self, queued: _QueuedItem) -> bool:
         return queued.entry is None or queued.entry in self._stored
 
+    # the rows
 
-class _RowMaker:
-    """Makes the rows of a run's events, numbered and without secrets, and of the texts of replies in pieces.
+    def _make_rows(self) -> None:
+        while self._queue and self._is_released(self._queue[0]):
+            self._make_row(self._queue.popleft())
 
-    Attributes:
-        rows: The rows that are not confirmed yet.
-        contents: Their large contents.
-    """
-
-    def __init__(self, run_id: str, segment: int, attempt: str, last_seq: int, text: StoredText) -> None:
-        self._run_id = run_id
-        self._segment = segment
-        self._attempt = attempt
-        self._last_seq = last_seq
-        self._text = text
-        self._cleaner = EntryCleaner("all")
-        self._replies: dict[tuple[str, type], ReplyText] = {}
-        self.rows: list[_EventRow] = []
-        self.contents: list[ContentRow] = []
-
-    @property
-    def has_text(self) -> bool:
-        """True where text of a reply is not in a row yet."""
-        return any(reply.has_more for reply in list(self._replies.values()))
-
-    def cut_text(self, turn: int) -> bool:
-        """Make a row of the new text of each reply; return whether there was any."""
-        had_text = self.has_text
-        for (loop_id, kind), reply in self._replies.items():
-            self._add_delta(kind, reply.take(time.monotonic(), self._cleaner.longest_secret), loop_id, turn)
-        return had_text
-
-    def add(self, item: LogItem, turn: int, entry: str | None, delta_turn: int) -> None:
+    def _make_row(self, queued: _QueuedItem) -> None:
         """Make the row of an event or a record; text of a reply waits for `cut_text`, or for the reply's end."""
+        item = queued.item
         if isinstance(item, _DELTAS):
             key = (item.loop_id, type(item))
-            reply = self._replies.get(key)
-            if reply is None:
-                reply = self._replies[key] = ReplyText(self._cleaner.clean_text, time.monotonic())
-            reply.add(item.text)
+            if key not in self._replies:
+                self._replies[key] = ReplyText(self._cleaner.clean_text, time.monotonic())
+            self._replies[key].add(item.text)
             return
-        self._end_replies(item, delta_turn)
-        self._add_row(self._cleaner.clean(dump_item(item, self._cleaner)), turn, entry)
+        ended = [] if isinstance(item, LogRecord) else [key for key in self._replies if key[0] == item.loop_id]
+        for key in ended:
+            rest = self._replies.pop(key).take_rest()
+            self._add_delta(key, "" if isinstance(item, ProviderRetried) else rest)
+        self._add_row(self._cleaner.clean(dump_item(item, self._cleaner)), queued.turn, queued.entry)
 
-    def _end_replies(self, item: LogItem, turn: int) -> None:
-        """Make rows of the remaining text of a complete reply, and drop that of a failed one."""
-        if isinstance(item, LogRecord):
-            return
-        for loop_id, kind in [key for key in self._replies if key[0] == item.loop_id]:
-            reply = self._replies.pop((loop_id, kind))
-            if not isinstance(item, ProviderRetried):
-                self._add_delta(kind, reply.take_rest(), loop_id, turn)
-
-    def _add_delta(self, kind: Any, text: str, loop_id: str, turn: int) -> None:
+    def _add_delta(self, key: tuple[str, Any], text: str) -> None:
+        loop_id, kind = key
         if text:
-            event = kind(text, run_id=self._run_id, loop_id=loop_id, time=time.time())
-            self._add_row(write_event(event), turn, None)
+            event = kind(text, run_id=self.place.run_id, loop_id=loop_id, time=time.time())
+            self._add_row(write_event(event), self._turn, None)
 
     def _add_row(self, plain: dict[str, Any], turn: int, entry: str | None) -> None:
         if self._last_seq == 0:
-            self._append_row(make_header(self._run_id, plain.get("time") or time.time(), "all"), 0, None)
+            self._append_row(make_header(self.place.run_id, plain.get("time") or time.time(), "all"), 0, None)
         self._append_row(plain, turn, entry)
 
     def _append_row(self, plain: dict[str, Any], turn: int, entry: str | None) -> None:
         self._last_seq += 1
         line = write_line(plain).decode().rstrip("\n")
-        small, contents = split_value(self._text, self._run_id, plain, line)
+        small, contents = split_value(self._text, self.place.run_id, plain, line)
         if small is not plain:
             line = write_line(small).decode().rstrip("\n")
-            self.contents += contents
-        self.rows.append(
-            {
-                "run_id": self._run_id,
-                "seq": self._last_seq,
-                "segment": self._segment,
-                "turn": turn,
-                "attempt": self._attempt,
-                "entry": entry,
-                "line": self._text.seal(line),
-            }
-        )
+            self._contents += contents
+        place = {"run_id": self.place.run_id, "segment": self.place.segment, "attempt": self.place.attempt}
+        stored = {"seq": self._last_seq, "turn": turn, "entry": entry, "line": self._text.seal(line)}
+        self._rows.append({**place, **stored})
 
 
 class EventWriter:
@@ -365,16 +324,10 @@ class EventWriter:
 
     def open(self, attempt: AttemptEvents) -> None:
         """Write the events of an attempt from now on."""
-        self._attempts[attempt.run_id] = attempt
+        self._attempts[attempt.place.run_id] = attempt
 
     def finish(self, attempt: AttemptEvents, values: Mapping[str, Any], also: Callable[[sa.Connection], None]) -> None:
-        """Write the remaining events of an attempt together with the new state of its run; blocks.
-
-        Args:
-            attempt: The attempt.
-            values: The columns of the run's row.
-            also: Writes more in the same transaction.
-        """
+        """Write the last events of an attempt together with the new columns of its run, and `also` more; blocks."""
         with self._lock:
             attempt.release_end()
             self._write_rows([attempt], values, also)
@@ -382,8 +335,8 @@ class EventWriter:
 
     def drop(self, attempt: AttemptEvents) -> None:
         """Write no more events of an attempt."""
-        if self._attempts.get(attempt.run_id) is attempt:
-            del self._attempts[attempt.run_id]
+        if self._attempts.get(attempt.place.run_id) is attempt:
+            del self._attempts[attempt.place.run_id]
 
     def _write_round(self) -> float | None:
         began = time.monotonic()
@@ -403,14 +356,14 @@ class EventWriter:
         except SQLAlchemyError:
             if len(waiting) == 1:
                 raise
-            failures: list[SQLAlchemyError] = []
+            failure: SQLAlchemyError | None = None
             for attempt in waiting:
                 try:
                     self._write_rows([attempt], {})
                 except SQLAlchemyError as error:
-                    failures.append(error)
-            if failures:
-                raise failures[0] from None
+                    failure = failure or error
+            if failure is not None:
+                raise failure from None
 
     def _write_rows(
         self,
@@ -419,25 +372,20 @@ class EventWriter:
         also: Callable[[sa.Connection], None] | None = None,
     ) -> None:
         # Made before the transaction begins, since others wait for it; locked in one order by all workers.
-        made = [(each, *each.read_rows()) for each in sorted(attempts, key=lambda each: each.run_id)]
+        made = [(each, *each.read_rows()) for each in sorted(attempts, key=lambda each: each.place.run_id)]
         made = [each for each in made if each[1] or values]
         if not made:
             return
         values = {**values, "updated": database_now(self._storage.engine)}
         with self._storage.engine.begin() as connection:
             written = [each for each in made if self._claim_run(connection, each[0], values, each[1])]
-            self._insert_rows(connection, [row for _, rows, _ in written for row in rows])
+            # The transaction may have been committed before, and its answer lost with the connection.
+            insert_missing(connection, events, [row for _, rows, _ in written for row in rows])
             store_contents(connection, [row for _, _, contents in written for row in contents])
             if also is not None and written:
                 also(connection)
         for attempt, rows, _ in written:
             attempt.confirm(len(rows))
-
-    def _insert_rows(self, connection: sa.Connection, rows: list[_EventRow]) -> None:
-        if rows:
-            # The transaction may have been committed before, and its answer lost with the connection.
-            insert = postgresql.insert if self._storage.is_postgres else sqlite.insert
-            connection.execute(insert(events).on_conflict_do_nothing(), rows)
 
     def _claim_run(
         self, connection: sa.Connection, attempt: AttemptEvents, values: Mapping[str, Any], rows: list[_EventRow]
@@ -445,11 +393,11 @@ class EventWriter:
         """Update the row of a run where this attempt is the one that moves it; return whether it is."""
         if rows:
             values = {**values, "last_seq": rows[-1]["seq"]}
-        mine = runs.update().where(runs.c.run_id == attempt.run_id, runs.c.attempt == attempt.attempt)
+        mine = runs.update().where(runs.c.run_id == attempt.place.run_id, runs.c.attempt == attempt.place.attempt)
         if connection.execute(mine.values(values)).rowcount > 0:
             return True
         if not attempt.is_refused:
             attempt.is_refused = True
-            _logger.info("run %s was taken over: events of this worker are refused", attempt.run_id)
+            _logger.info("run %s was taken over: events of this worker are refused", attempt.place.run_id)
         self.drop(attempt)
         return False

@@ -78,12 +78,9 @@ _LISTED = """
 
 
 class ReplayJournal(ABC):
-    """The log of a run, or of a loop inside one of its calls.
+    """The log of a run, or of a loop inside one of its calls; the run's name is for messages.
 
-    Args:
-        run_id: The id of the run, the same in each attempt.
-        name: The name of the run in messages.
-        stored: The entries of earlier attempts by position; None if `_load_entries` reads them at the first use.
+    Without stored entries by position, `_load_entries` reads them at the first use.
     """
 
     def __init__(self, run_id: str, name: str, stored: Mapping[int, StoredEntry] | None) -> None:
@@ -94,13 +91,8 @@ class ReplayJournal(ABC):
         if stored is not None:
             self._take_stored(stored)
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return the stored value of an entry, or do its work and store the value."""
-        [value] = await self.all([entry])
-        return value
-
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once."""
+        """Return the stored values of entries, or do their work and store the values."""
         left = await self._open_entries()
         first = self._position + 1
         self._position += len(entries)
@@ -391,18 +383,7 @@ class SqliteJournal(ReplayJournal):
 
 
 class SqliteLog:
-    """The entries of one run and of those inside it; thread-safe.
-
-    Args:
-        file: The database.
-        name: The application's name of the run.
-        encrypt: Applied to each value before it is stored; None stores it as it is.
-        decrypt: Its reverse.
-        is_synced: True syncs each entry to the disk.
-
-    Attributes:
-        run_id: The unique id of the run.
-    """
+    """The entries of one run, which has a unique id, and of those inside it; thread-safe."""
 
     def __init__(
         self, file: Path, name: str, encrypt: Cipher | None, decrypt: Cipher | None, *, is_synced: bool

@@ -1,4 +1,4 @@
-"""`durable_loop`: the parts of durable runs, under the name by which every process finds them."""
+"""`durable_loop`: the provider, tools and settings of durable runs, under a name that every process knows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.registry import ToolRegistry
 
 MAX_LOST = 5
-"""A machine that fails, a deployment that goes wrong and a neighbour that crashes its worker make fewer in a row."""
+"""A failing machine, a bad deployment or a crash by another run of the worker causes fewer in a row."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _REFUSED = {
@@ -32,8 +32,8 @@ class RunPlace:
     Args:
         run_id: Its id.
         loop: The name of its loop.
-        tenant: The customer or team that it is for; empty where `DurableRuns.start` was given none.
-        metadata: The value that `DurableRuns.start` was given.
+        tenant: The customer or team that it is for; empty without one.
+        metadata: The metadata that it was started with.
     """
 
     run_id: str
@@ -43,16 +43,16 @@ class RunPlace:
 
 
 ContextMaker: TypeAlias = Callable[[RunPlace], Ctx | Awaitable[Ctx]]
-"""Makes the context of a run, in the worker, each time that the run begins or is resumed."""
+"""Makes the context of a run, in the worker, each time that the run begins or resumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartRate:
-    """How many runs may begin, or go on after a rest, in a time.
+    """A limit of how many runs begin, or resume after a rest, in a time.
 
     Args:
-        limit: How many.
-        seconds: In how many seconds.
+        limit: The maximum number of runs.
+        seconds: The length of the time.
     """
 
     limit: PositiveInt
@@ -64,15 +64,15 @@ class StartRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopQueue:
-    """How the runs of a loop are shared out, over all workers together.
+    """The limits of the runs of a loop, over all workers together.
 
-    A run counts while it moves; one that waits for a decision takes no place.
+    A run counts while it is executed; one that awaits a decision does not.
 
     Args:
-        concurrency: How many runs move at once; None sets no limit but that of the workers.
-        rate: How many may begin in a time.
-        tenant_concurrency: How many runs of one tenant move at once.
-        tenant_rate: How many of one tenant may begin in a time.
+        concurrency: The maximum number of concurrent runs; None sets no limit but that of the workers.
+        rate: The limit of runs that begin in a time.
+        tenant_concurrency: The maximum number of concurrent runs of one tenant.
+        tenant_rate: The limit of runs of one tenant that begin in a time.
     """
 
     concurrency: PositiveInt | None = None
@@ -91,19 +91,10 @@ class LoopQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableLoop(Generic[Ctx, Out]):
-    """A loop whose runs are durable; made by `durable_loop`.
+    """A loop whose runs are durable; made by `durable_loop`, whose arguments are its attributes.
 
     Attributes:
-        name: The name by which runs know it.
-        provider: Talks to the model.
-        registry: The tools.
-        config: The settings.
-        make_context: Makes the context of a run; None where the tools need none.
-        system_prompt: Stands first in each run's transcript.
-        queue: How its runs are shared out.
-        approval_expiry: Seconds after which a call that awaits a decision is denied; None sets no limit.
-        max_lost: How many workers in a row may end without a word while they move a run; None sets no bound.
-        events: The events that are stored.
+        make_context: The ``ctx`` of `durable_loop`; None if the tools need none.
     """
 
     name: str
@@ -191,23 +182,23 @@ def durable_loop(
     Make it at import, in a module that the workers import as well: ``toolkit worker shop:support --database URL``.
 
     Args:
-        name: How runs find it, also in the next release: letters, digits, ``_``, ``.`` and ``-``.
+        name: The name by which runs find it, also in the next release: letters, digits, ``_``, ``.`` and ``-``.
         provider: Talks to the model, in the worker.
         registry: The tools, which run in the worker.
         ctx: Makes the context of a run, which is never stored; may be async.
         config: The settings; they are not stored either, and the next release may change them.
-        system_prompt: Stands first in the transcript of each run that begins without one, and stays as it was then; a
-            text, or a function of the context that the worker calls when the run begins.
-        queue: Limits of how many runs move at once and begin in a time.
+        system_prompt: The first message of each run that begins without a system prompt: a text, or a function of the
+            context that the worker calls when the run begins. A later change does not affect the run.
+        queue: The limits of its runs.
         approval_expiry: Seconds after which a call that awaits a decision is denied; None sets no limit.
-        max_lost: How many workers in a row may end without a word while they move a run, and before a call of it comes
-            to its end, until the run fails as one that ends them. A worker that is stopped by a signal does not count.
-            With the default a run outlives a machine that fails and a neighbour's crashes; None sets no limit.
-        events: The events that are stored: ``ends`` are replies, and the ends of calls and of runs, about half of the
-            bytes of ``all``; nobody sees text while it comes then.
+        max_lost: The number of workers in a row that may crash while they execute a run, and before one of its calls
+            has ended, until the run fails as the cause. A worker that is stopped by a signal does not count. With the
+            default a run survives a failing machine and crashes by other runs; None sets no limit.
+        events: The stored events: ``ends`` stores only replies and the ends of calls and of runs, about half of the
+            bytes of ``all``; the text of a reply is not shown then before its end.
 
     Raises:
-        ConfigurationError: A part of it can't work durably; the message names it, and what to do instead.
+        ConfigurationError: A part can't be durable; the message names it, and the alternative.
     """
     return DurableLoop(
         name=name,

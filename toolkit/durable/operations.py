@@ -10,12 +10,11 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_storable_text
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.rests import RESTING, DurableState
@@ -32,7 +31,7 @@ SLICE = 500
 
 _AGES: Mapping[str, float] = {"1m": 60.0, "10m": 600.0, "1h": 3_600.0, "1d": 86_400.0, "7d": 604_800.0}
 _logger = logging.getLogger("toolkit.durable")
-_watched: list[WatchedWorker] = []  # a process has one worker
+_watched: list[tuple[Storage, Callable[[], tuple[Figures, bool]]]] = []  # a process has one worker
 _measured: set[object] = set()  # the meter providers that have the gauges
 
 
@@ -75,22 +74,19 @@ class RunSearch:
             query = query.where(
                 sa.tuple_(runs.c.created, runs.c.run_id) < sa.tuple_(sa.literal(last.created), sa.literal(after))
             )
-        with self._storage.engine.connect() as connection:
-            return [self._rows.to_row(found) for found in connection.execute(query).all()]
+        return [self._rows.to_row(found) for found in self._storage.fetch(query)]
 
     def count(self, **filters: Unpack[RunFilters]) -> dict[DurableState, int]:
         """Return the number of runs in each state."""
         query = sa.select(runs.c.state, sa.func.count()).where(self._write_condition(filters)).group_by(runs.c.state)
-        with self._storage.engine.connect() as connection:
-            found = {row[0]: int(row[1]) for row in connection.execute(query).all()}
+        found = {row[0]: int(row[1]) for row in self._storage.fetch(query)}
         return {state: found.get(state, 0) for state in STATES}
 
     def find_ids(self, states: Sequence[str], last: str, **filters: Unpack[RunFilters]) -> list[str]:
         """Return the ids of a slice of the runs in these states, which follows an id."""
         query = sa.select(runs.c.run_id).where(self._write_condition(filters), runs.c.state.in_(states))
         query = query.where(runs.c.run_id > last).order_by(runs.c.run_id).limit(SLICE)
-        with self._storage.engine.connect() as connection:
-            return list(connection.execute(query).scalars())
+        return [run_id for (run_id,) in self._storage.fetch(query)]
 
     def delete_slice(self, states: Sequence[str], **filters: Unpack[RunFilters]) -> int:
         """Delete a slice of the runs in these states in one transaction; return the number, 0 at the end."""
@@ -106,9 +102,7 @@ class RunSearch:
         A run whose rest the engine has not stored yet is skipped.
         """
         query = sa.select(*COLUMNS).where(UNDESCRIBED).limit(SLICE)
-        with self._storage.engine.connect() as connection:
-            found = [self._rows.to_row(row) for row in connection.execute(query).all()]
-        return sum(self._describe_run(row) for row in found)
+        return sum(self._describe_run(self._rows.to_row(row)) for row in self._storage.fetch(query))
 
     def _describe_run(self, row: RunRow) -> bool:
         try:
@@ -196,25 +190,12 @@ class RunSearch:
         return column.ilike(pattern, escape="/") if self._storage.is_postgres else column.like(pattern, escape="/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFigures:
-    """The measured figures of a database of durable runs.
-
-    Args:
-        states: The numbers of runs that are queued and may begin, are executed, await decisions, and have failed.
-        queued_seconds: The age of the oldest queued run.
-        waiting: The numbers of runs that have awaited decisions longer than ``1m``, ``10m``, ``1h``, ``1d``, ``7d``.
-        taken_over: The number of active runs that were begun by a dead worker.
-    """
-
-    states: Mapping[str, int]
-    queued_seconds: float
-    waiting: Mapping[str, int]
-    taken_over: int
+Figures: TypeAlias = Mapping[str, Mapping[str, float]]
+"""The values of gauges, by the gauge and by label; the label of a gauge with one value is empty."""
 
 
-def read_figures(storage: Storage) -> RunFigures:
-    """Return the current figures, from the rows of runs that are not done, by an index."""
+def read_figures(storage: Storage) -> Figures:
+    """Return the current figures of a database, from the rows of runs that are not done, by an index."""
     now = database_now(storage.engine)
     age = now - runs.c.updated
     states = ("queued", "running", "waiting", "failed")
@@ -225,40 +206,35 @@ def read_figures(storage: Storage) -> RunFigures:
         .where(runs.c.state.in_(states), runs.c.begins.is_(None) | (runs.c.state != "queued") | (runs.c.begins <= now))
         .group_by(runs.c.state)
     )
-    with storage.engine.connect() as connection:
-        found: dict[str, Sequence[Any]] = {row[0]: tuple(row) for row in connection.execute(query).all()}
+    found: dict[str, Sequence[Any]] = {row[0]: tuple(row) for row in storage.fetch(query)}
     nothing: Sequence[Any] = (0,) * (4 + len(_AGES))
     waiting = found.get("waiting", nothing)
-    return RunFigures(
-        states={state: found.get(state, nothing)[1] for state in states},
-        queued_seconds=max(0.0, float(found.get("queued", nothing)[2])),
-        waiting={name: waiting[place] for place, name in enumerate(_AGES, 3)},
-        taken_over=found.get("running", nothing)[-1],
-    )
+    return {
+        "runs": {state: found.get(state, nothing)[1] for state in states},
+        "queue.age": {"": max(0.0, float(found.get("queued", nothing)[2]))},
+        "waiting": {name: waiting[place] for place, name in enumerate(_AGES, 3)},
+        "taken_over": {"": found.get("running", nothing)[-1]},
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedWorker:
-    """A worker whose figures are measured; one worker also measures those of the database.
+# The name, unit, description and label of each gauge.
+_GAUGES: Mapping[str, tuple[str, str, str]] = {
+    "runs": ("{run}", "Runs by state.", "state"),
+    "queue.age": ("s", "The age of the oldest queued run.", ""),
+    "waiting": ("{run}", "Runs that await decisions for longer.", "older_than"),
+    "taken_over": ("{run}", "Moving runs that another worker began.", ""),
+    "worker.runs": ("{run}", "Runs that move in this worker.", ""),
+    "worker.event_lag": ("s", "The age of the oldest event that is not written.", ""),
+    "worker.take_overs": ("{run}", "Runs of lost workers that this one handed over.", ""),
+}
 
-    Args:
-        storage: The database.
-        is_first: Returns whether this worker is that one.
-        lag: Returns the age of the oldest unwritten event, in seconds.
-        moving: Returns the number of active runs of this worker.
-        taken_over: Returns the number of runs of dead workers that this one has handed over.
+
+def watch_worker(storage: Storage, read: Callable[[], tuple[Figures, bool]], meter_provider: Any) -> None:
+    """Let OpenTelemetry measure a worker until `forget_worker`; do nothing if it is not installed.
+
+    `read` returns the figures of the worker, and whether it is the one that also measures those of the database.
     """
-
-    storage: Storage
-    is_first: Callable[[], bool]
-    lag: Callable[[], float]
-    moving: Callable[[], int]
-    taken_over: Callable[[], int]
-
-
-def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:
-    """Let OpenTelemetry measure a worker until `forget_worker`; do nothing if it is not installed."""
-    _watched[:] = [worker]
+    _watched[:] = [(storage, read)]
     if meter_provider in _measured:
         return
     try:
@@ -267,29 +243,12 @@ def watch_worker(worker: WatchedWorker, meter_provider: Any) -> None:
         return
     _measured.add(meter_provider)
     meter = get_meter("toolkit.durable", meter_provider=meter_provider)
+    for name, (unit, text, label) in _GAUGES.items():
 
-    def add(name: str, unit: str, text: str, read: Callable[[RunFigures], Mapping[str, float]], label: str) -> None:
-        def observe(options: object) -> list[Observation]:  # noqa: ARG001 - as OpenTelemetry calls it
-            figures = _read_as_first()
-            values: Mapping[str, float] = {} if figures is None else read(figures)
-            return [Observation(value, {label: key} if label else {}) for key, value in values.items()]
+        def observe(options: object, name: str = name, label: str = label) -> list[Observation]:  # noqa: ARG001 - as OpenTelemetry calls it
+            return [Observation(value, {label: key} if label else {}) for key, value in _read_gauge(name).items()]
 
         meter.create_observable_gauge(f"toolkit.durable.{name}", [observe], unit=unit, description=text)
-
-    add("runs", "{run}", "Runs by state.", lambda each: each.states, "state")
-    add("queue.age", "s", "The age of the oldest queued run.", lambda each: {"": each.queued_seconds}, "")
-    add("waiting", "{run}", "Runs that await decisions for longer.", lambda each: each.waiting, "older_than")
-    add("taken_over", "{run}", "Moving runs that another worker began.", lambda each: {"": each.taken_over}, "")
-
-    def add_own(name: str, unit: str, text: str, read: Callable[[WatchedWorker], float]) -> None:
-        def observe(options: object) -> list[Observation]:  # noqa: ARG001 - as OpenTelemetry calls it
-            return [Observation(read(each)) for each in _watched]
-
-        meter.create_observable_gauge(f"toolkit.durable.worker.{name}", [observe], unit=unit, description=text)
-
-    add_own("runs", "{run}", "Runs that move in this worker.", lambda each: each.moving())
-    add_own("event_lag", "s", "The age of the oldest event that is not written.", lambda each: each.lag())
-    add_own("take_overs", "{run}", "Runs of lost workers that this one handed over.", lambda each: each.taken_over())
 
 
 def forget_worker() -> None:
@@ -297,14 +256,17 @@ def forget_worker() -> None:
     _watched.clear()
 
 
-def _read_as_first() -> RunFigures | None:
-    for each in _watched:
-        if each.is_first():
+def _read_gauge(name: str) -> Mapping[str, float]:
+    """Return the values of a gauge by their labels; none if another worker measures them."""
+    for storage, read in _watched:
+        figures, is_first = read()
+        if name not in figures and is_first:
             try:
-                return read_figures(each.storage)
+                figures = read_figures(storage)
             except SQLAlchemyError as error:
                 _logger.debug("the figures of durable runs can't be read: %s", error)
-    return None
+        return figures.get(name, {})
+    return {}
 
 
 def check_filters(filters: Mapping[str, Any]) -> None:

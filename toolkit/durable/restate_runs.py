@@ -252,13 +252,13 @@ async def _move_to_rest(
     if isinstance(begin, Rest):
         journal.trace = begin.trace
     try:
-        rest = segment.leave_result(await segment.move(journal, items), journal.trace)
+        rest = segment.leave_result(await segment.move(journal, items), journal.trace).write()
         write_json(rest)
         return rest
     except Exception as error:  # noqa: BLE001 - it becomes the rest of the run
         if journal.failure is not None:
             raise journal.failure from None
-        return segment.leave_error(error, journal.trace, is_resumable=False, is_read=True)
+        return segment.leave_error(error, journal.trace, is_resumable=False, is_read=True).write()
 
 
 def _make_item(number: int, call_id: Any, binding: Any, decision: Mapping[str, Any]) -> InboxItem:
@@ -327,13 +327,8 @@ class RestateJournal:
         """The id of the run."""
         return self._run_id
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return the stored value of an entry, or do its work and store the value; see `Journal`."""
-        [value] = await self.all([entry])
-        return value
-
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once; see `Journal`."""
+        """Return the stored values of entries, or do their work and store the values; see `Journal`."""
         cut = anyio.CancelScope(shield=True)
         calls = [entry.name for entry in entries if entry.is_nested]
         logs = self._inner = _InnerLogs(self._run_id, calls) if calls else None
@@ -491,18 +486,11 @@ class _BatchedEntry:
 
 
 class _InnerLogs:
-    """The entries of the loops inside concurrent calls.
+    """The entries of the loops inside concurrent calls, given the names of the entries of the calls.
 
     The engine compares the requests of a handler with its log in one order, and concurrent loops have none. So all
     their entries are one sequence of batches, each of which waits until there is something to store. A later attempt
-    reads the sequence to its end before any of the calls runs.
-
-    Args:
-        run_id: The run.
-        calls: The names of the entries of the calls.
-
-    Attributes:
-        is_live: Set when all stored batches were read.
+    reads the sequence to its end, and then sets `is_live`, before any of the calls runs.
     """
 
     def __init__(self, run_id: str, calls: Iterable[str]) -> None:

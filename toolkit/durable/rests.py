@@ -86,19 +86,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxItem:
-    """A message or a decision for a run.
+    """A message or a decision for a run: of kind ``steer``, ``say``, ``cancel``, ``decide`` or ``retry``."""
 
-    Args:
-        id: Grows from one to the next.
-        kind: ``steer``, ``say``, ``cancel``, ``decide`` or ``retry``.
-        body: The content, as JSON.
-        key: Names it among the items of its run.
-    """
-
-    id: int
+    id: int  # grows from one to the next
     kind: str
     body: Mapping[str, Any]
-    key: str = ""
+    key: str = ""  # unique among the items of its run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +113,10 @@ class Rest:
 
     state: DurableState
     ending: str
-    error: str
+    error: str = ""
     messages: list[dict[str, Any]]
-    result: dict[str, Any] | None
-    snapshot: Snapshot | None
+    result: dict[str, Any] | None = None
+    snapshot: Snapshot | None = None
     is_resumable: bool = False
     is_read: bool = True
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -143,6 +136,10 @@ class Rest:
     def awaited(self) -> list[PendingApproval]:
         """The calls whose decisions the next segment applies."""
         return [] if self.snapshot is None else [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
+
+    def write(self) -> dict[str, Any]:
+        """Return it as JSON, for `read_rest`."""
+        return {"v": _VERSION, **{part.name: getattr(self, part.name) for part in fields(self)}}
 
     def load_result(self) -> ToolLoopResult[Any]:
         """Return the result of the loop."""
@@ -194,12 +191,10 @@ def read_rest(output: object) -> Rest:
         raise DurableError(
             "the rest of the run can't be read: it is of another version of this library, or was changed"
         )
-    try:
-        needed = {name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")}
-        flags = {"is_resumable": left.get("is_resumable", False), "is_read": left.get("is_read", True)}
-        return Rest(**needed, **flags, trace=left.get("trace", {}), seal=left.get("seal", ""))
-    except KeyError as error:
-        raise DurableError(f"the rest of the run can't be read: it has no {error}") from error
+    missing = [name for name in ("state", "ending", "error", "messages", "result", "snapshot") if name not in left]
+    if missing:
+        raise DurableError(f"the rest of the run can't be read: it has no '{missing[0]}'")
+    return Rest(**{part.name: left[part.name] for part in fields(Rest) if part.name in left})
 
 
 def read_answer(loop: DurableLoop[Any, Out], result: ToolLoopResult[Any]) -> Out | None:
@@ -238,13 +233,7 @@ def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
 def seal_item(key: str | bytes | None, run_id: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of an item with a seal by the key; without a key, the body alone.
 
-    Args:
-        key: The `signing_key` of the run's loop.
-        run_id: The run.
-        kind: As `InboxItem.kind`.
-        name: As `InboxItem.key`, which only one item of a run can have, so that none can be copied; a decision has its
-            binding for that.
-        body: The content.
+    The name is `InboxItem.key`, so that no item can be copied; a decision is bound to its call instead.
     """
     name = "" if kind == "decide" else name
     return dict(body) if key is None else {**body, "seal": _sign_part(key, "item", [run_id, kind, name, body])}
@@ -284,17 +273,7 @@ def read_decision(plain: Mapping[str, Any]) -> Approval:
 
 
 class RunSegment:
-    """One segment of a run, from where it begins to its next rest.
-
-    Args:
-        loop: The loop.
-        place: The run.
-        begin: The prompt, or the last rest.
-
-    Attributes:
-        begin: The same; may be set until `move`.
-        handle: The handle of the run, from `move` on.
-    """
+    """One segment of a run, from the prompt or the last rest, which may be set until `move`, to the next rest."""
 
     def __init__(self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = ()) -> None:
         self.begin = begin
@@ -310,19 +289,16 @@ class RunSegment:
             self.handle.cancel(reason)
 
     async def move(self, journal: Journal, items: Sequence[InboxItem], **settings: Any) -> ToolLoopResult[Any]:
-        """Execute the run until its rest, and return the loop's result.
+        """Execute the run until its rest, with the decisions and messages since the last one; return the loop's result.
 
-        Args:
-            journal: The log of the segment.
-            items: The decisions and messages since the last rest.
-            settings: Replace those of the loop.
+        The settings replace those of the loop.
         """
         self.handle = handle = await self._make_handle(self._configure_loop(journal, settings), items)
         if self._wish is not None:
             handle.cancel(*self._wish)
         return await handle.run()
 
-    def leave_result(self, result: ToolLoopResult[Any], trace: Mapping[str, str]) -> dict[str, Any]:
+    def leave_result(self, result: ToolLoopResult[Any], trace: Mapping[str, str]) -> Rest:
         """Return the rest of a run that ended, or awaits decisions."""
         state: DurableState = "done"
         if isinstance(result.reason, AwaitingApproval):
@@ -330,21 +306,17 @@ class RunSegment:
         elif isinstance(result.reason, Cancelled):
             state = "cancelled"
         assert self.handle is not None
-        return {
-            "v": _VERSION,
-            "state": state,
-            "ending": result.ending,
-            "error": "",
-            "messages": messages_to_plain(result.messages),
-            "result": dump_result(replace(result, messages=[], snapshot=None)),
-            "snapshot": self.handle.snapshot(),
-            "trace": dict(trace),
-        }
+        return Rest(
+            state=state,
+            ending=result.ending,
+            messages=messages_to_plain(result.messages),
+            result=dump_result(replace(result, messages=[], snapshot=None)),
+            snapshot=self.handle.snapshot(),
+            trace=dict(trace),
+        )
 
-    def leave_error(
-        self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool
-    ) -> dict[str, Any]:
-        """Log the error of a failed run, and return its rest; see `Rest`."""
+    def leave_error(self, error: Exception, trace: Mapping[str, str], *, is_resumable: bool, is_read: bool) -> Rest:
+        """Log the error of a failed run, and return its rest."""
         self._log_error(error)
         snapshot, messages = None, self._last_messages
         if self.handle is not None:
@@ -354,24 +326,17 @@ class RunSegment:
         if isinstance(error, ProviderError) and error.messages:
             messages = error.messages
         plain, key = messages_to_plain(list(messages)), self._loop.config.signing_key
-        return {
-            "v": _VERSION,
-            "state": "failed",
-            "ending": type(error).__name__,
-            "error": without_keys(replace_surrogates(str(error))) or type(error).__name__,
-            "messages": plain,
-            "result": None,
-            "snapshot": snapshot,
-            "seal": "" if key is None else self._seal_messages(key, plain),
-            "is_resumable": is_resumable,
-            "is_read": is_read,
-            "trace": dict(trace),
-        }
-
-    def leave_begin(self) -> dict[str, Any]:
-        """Return the rest that the segment began from, unchanged."""
-        assert isinstance(self.begin, Rest)
-        return {"v": _VERSION, **{part.name: getattr(self.begin, part.name) for part in fields(self.begin)}}
+        return Rest(
+            state="failed",
+            ending=type(error).__name__,
+            error=without_keys(replace_surrogates(str(error))) or type(error).__name__,
+            messages=plain,
+            snapshot=snapshot,
+            seal="" if key is None else self._seal_messages(key, plain),
+            is_resumable=is_resumable,
+            is_read=is_read,
+            trace=dict(trace),
+        )
 
     def _log_error(self, error: Exception) -> None:
         """Log an error as one line, with its place if the library did not raise it; its traceback at DEBUG."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from dbos import EnqueueOptions, error as dbos_error
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from toolkit.calls.run import CallReturned
@@ -42,6 +41,7 @@ from toolkit.durable.storage import (
     events,
     find_executor,
     inbox,
+    insert_missing,
     labels,
     restore_value,
     runs,
@@ -64,7 +64,6 @@ SEGMENT_WORKFLOW = "toolkit.segment"
 SCHEDULED_WORKFLOW = "toolkit.scheduled"
 """The engine's name of the workflow that begins the run of a schedule."""
 
-_VOID = 0
 _MOST_DELETED = 20
 ENDED_WORKFLOW = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 """The engine's states of a workflow that has ended without an output."""
@@ -85,25 +84,7 @@ def queue_name(loop: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """The row of a run.
-
-    Args:
-        run_id: The run.
-        loop: The name of its loop.
-        tenant: The customer or team.
-        priority: Its priority in the queue.
-        metadata: The metadata that it was started with.
-        state: Its state.
-        segment: The number of its last segment.
-        attempts: The number of attempts at that segment.
-        last_seq: The number of its last event.
-        created: The time of the start, in seconds since 1970.
-        updated: The time of the last write.
-        begins: The time at which it begins, if it was started for later.
-        ending: The kind of the ending of its last rest, or the class of its error; empty while it is executed.
-        error: The message of that error.
-        described: The segment of this ending and error.
-    """
+    """The row of a run; see the columns of `runs`."""
 
     run_id: str
     loop: str
@@ -192,11 +173,10 @@ class RunRows:
     def read(self, run_id: str) -> RunRow:
         """Return one run."""
         check_storable_text("the id of a run", run_id)
-        with self._storage.engine.connect() as connection:
-            found = connection.execute(sa.select(*COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
-        if found is None:
+        found = self._storage.fetch(sa.select(*COLUMNS).where(runs.c.run_id == run_id))
+        if not found:
             raise DurableRunNotFoundError(run_id)
-        return self.to_row(found)
+        return self.to_row(found[0])
 
     def read_rest(self, row: RunRow) -> Rest | None:
         """Return the rest of a run; None while it is executed or queued."""
@@ -215,14 +195,7 @@ class RunRows:
         if status.status in ENDED_WORKFLOW:
             text = str(status.error) if status.error is not None else f"its workflow ended as {status.status}"
             return Rest(
-                state="failed",
-                ending="DurableError",
-                error=text,
-                messages=[],
-                result=None,
-                snapshot=None,
-                is_resumable=True,
-                is_read=False,
+                state="failed", ending="DurableError", error=text, messages=[], is_resumable=True, is_read=False
             )
         return None
 
@@ -234,11 +207,7 @@ class RunRows:
     def begin_attempt(self, run_id: str, logs: Sequence[int], attempt: str, executor: str) -> AttemptFacts:
         """Make this attempt the owner of a run; the writes of others are refused from now on.
 
-        Args:
-            run_id: The run.
-            logs: The segments whose logs it continues; the last is the one to be executed.
-            attempt: The token of the attempt.
-            executor: The worker to which the engine has assigned the segment.
+        It continues the logs of some segments, of which the engine has assigned the last one to a worker.
         """
         now = database_now(self._storage.engine)
         values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": now}
@@ -303,11 +272,9 @@ class RunRows:
         return True
 
     def _choose_items(self, connection: sa.Connection, run_id: str, rest: Rest) -> list[InboxItem]:
-        """Return the items that resume a run, if there are any, and mark those that never will."""
-        items = self._read_items(connection, run_id)
-        void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
-        if void:
-            connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
+        """Return the items that resume a run, if there are any, and delete those that never will."""
+        delete_void_items(connection, run_id, rest.state)
+        items = [item for item in self._read_items(connection, run_id) if item.kind not in VOID_AT_REST[rest.state]]
         kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
         wanted = [item for item in items if item.kind in kinds]
         cancels = sa.select(sa.func.max(inbox.c.id)).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
@@ -325,14 +292,12 @@ class RunRows:
     def find_due(self, limit: int) -> list[str]:
         """Return the runs whose decisions have expired."""
         query = sa.select(runs.c.run_id).where(runs.c.due < database_now(self._storage.engine))  # null without one
-        with self._storage.engine.connect() as connection:
-            return list(connection.execute(query.limit(limit)).scalars())
+        return [run_id for (run_id,) in self._storage.fetch(query.limit(limit))]
 
     def find_ended(self, seconds: float, limit: int) -> list[str]:
         """Return runs that ended at least so many seconds ago."""
         query = sa.select(runs.c.run_id).where(self._ended_before(seconds))
-        with self._storage.engine.connect() as connection:
-            return list(connection.execute(query.limit(limit)).scalars())
+        return [run_id for (run_id,) in self._storage.fetch(query.limit(limit))]
 
     def delete(self, run_id: str) -> None:
         """Delete a run at rest with all its rows."""
@@ -414,21 +379,18 @@ class RunRows:
             workers.c.beats >= 0,
             workers.c.seen > database_now(self._storage.engine) - 2 * workers.c.lease - _UNSEEN_SECONDS,
         )
-        with self._storage.engine.connect() as connection:
-            return any(served is None or loop in json.loads(served) for served, loop in connection.execute(query).all())
+        return any(served is None or loop in json.loads(served) for served, loop in self._storage.fetch(query))
 
     def has_item(self, run_id: str, key: str) -> bool:
         """Return whether a run has an item of this key."""
         query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
-        with self._storage.engine.connect() as connection:
-            return connection.execute(query).first() is not None
+        return bool(self._storage.fetch(query.limit(1)))
 
     def is_cancelled(self, run_id: str, segment: int | None) -> bool:
         """Return whether a run has a cancellation for the current segment or the next one."""
         query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
         query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
-        with self._storage.engine.connect() as connection:
-            return connection.execute(query).first() is not None
+        return bool(self._storage.fetch(query.limit(1)))
 
     def find_waiting(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
         """Return the pending items of runs, by run, the oldest first."""
@@ -457,8 +419,7 @@ class RunRows:
             .group_by(inbox.c.run_id)
             .order_by(sa.func.max(inbox.c.id).desc())
         )
-        with self._storage.engine.connect() as connection:
-            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}
+        return {found[0]: found[1] for found in self._storage.fetch(query.limit(limit))}
 
     def put_schedule(
         self, name: str, cron: str, timezone: str, context: Mapping[str, Any], *, catches_up: bool
@@ -592,6 +553,17 @@ def write_ending(stored: StoredText, segment: int, ending: str, error: str) -> d
     return {"ending": ending, "error": stored.seal_error(error[:_MOST_ERROR]), "described": segment}
 
 
+def delete_void_items(connection: sa.Connection, run_id: str, state: str) -> None:
+    """Delete the pending items that a run at rest ignores; a cancellation stays that follows a pending message."""
+    older = inbox.alias()
+    has_message = sa.exists().where(
+        older.c.run_id == run_id, older.c.segment.is_(None), older.c.kind.in_(MESSAGES), older.c.id < inbox.c.id
+    )
+    void = inbox.delete().where(inbox.c.run_id == run_id, inbox.c.segment.is_(None) | (inbox.c.segment == 0))
+    void = void.where(inbox.c.kind.in_(VOID_AT_REST[state]), (inbox.c.kind != "cancel") | ~has_message)
+    connection.execute(void)
+
+
 def insert_labels(connection: sa.Connection, stored: StoredText, run_id: str, metadata: Mapping[str, Any]) -> None:
     """Store the parts of a run's metadata by which it is found."""
     rows = [
@@ -599,9 +571,7 @@ def insert_labels(connection: sa.Connection, stored: StoredText, run_id: str, me
         for name, value in metadata.items()
         if stored.is_searchable(name) and is_label(name, value)
     ]
-    if rows:
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        connection.execute(insert(labels).on_conflict_do_nothing(), rows)
+    insert_missing(connection, labels, rows)
 
 
 def is_label(name: object, value: object) -> bool:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, write_value
-from toolkit.durable.event_writer import AttemptEvents
+from toolkit.durable.event_writer import AttemptEvents, AttemptPlace
 from toolkit.durable.journals import ReplayJournal, StoredEntry, check_readable, is_inside
 from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
 from toolkit.errors import DurableError, JournalError
@@ -44,38 +44,15 @@ StoredEntries: TypeAlias = Mapping[str, Mapping[int, StoredEntry]]
 """The stored entries by the path of their log, and by position."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """The segment whose logs are written, and the attempt that writes them.
-
-    Args:
-        run_id: The run.
-        segment: The segment.
-        attempt: The token of the attempt.
-    """
-
-    run_id: str
-    segment: int
-    attempt: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLog:
-    """The logs of one attempt at a segment: the run's own, and those of the loops inside its calls.
-
-    Args:
-        writer: Stores entries.
-        place: Their segment.
-        stored: The entries of earlier attempts.
-        events: The events of this attempt.
-        origin: The id of the segment that began the log; segments that retry it continue that log.
-    """
+    """The logs of one attempt at a segment: the run's own, and those of the loops inside its calls."""
 
     writer: EntryWriter
-    place: LogPlace
-    stored: StoredEntries
+    place: AttemptPlace
+    stored: StoredEntries  # by earlier attempts
     events: AttemptEvents
-    origin: str
+    origin: str  # the id of the segment that began the log; segments that retry it continue that log
 
     def name_loop(self, path: str) -> str:
         """Return the id of a loop inside calls, which is the same in each attempt."""
@@ -100,15 +77,9 @@ class SegmentLog:
 class SegmentJournal(ReplayJournal):
     """The run's own log, which also has the messages that were taken from the inbox.
 
-    Args:
-        log: The logs of the attempt.
-        steering: The queue that messages are taken from.
-        trace: The trace context of the run's first segment; empty for that itself.
-        on_replay: Called with the name and the value of each entry that is replayed.
-
     Attributes:
-        trace: The same, once the log has begun.
-        has_stored_failure: True where the log ends with an error that every replay ends with.
+        trace: The trace context of the run's first segment, once the log has begun.
+        has_stored_failure: True if the log ends with an error with which every replay ends.
     """
 
     def __init__(
@@ -231,9 +202,6 @@ class _WaitingEntry:
         self.error: BaseException | None = None
         self._on_end = on_end
 
-    def __str__(self) -> str:
-        return f"entry '{self.row['name']}' of run '{self.row['run_id']}'"
-
     def end(self, error: BaseException | None) -> None:
         """Report success, or an error."""
         self.error = error
@@ -260,16 +228,8 @@ class EntryWriter:
         self._connection: sa.Connection | None = None
         self.thread: DatabaseThread = DatabaseThread("log", self._write_round)
 
-    async def store(self, place: LogPlace, path: str, position: int, name: str, value: JournalValue) -> None:
-        """Store an entry; when this returns, no crash undoes it.
-
-        Args:
-            place: The segment.
-            path: The calls that the log is inside of; empty for the run's own.
-            position: The entry's position in that log.
-            name: Its name.
-            value: Its value.
-        """
+    async def store(self, place: AttemptPlace, path: str, position: int, name: str, value: JournalValue) -> None:
+        """Store an entry of the log with this path; when this returns, no crash undoes it."""
         try:
             text, contents = write_value(self._storage.text, place.run_id, value)
         except (TypeError, ValueError, RecursionError) as error:
@@ -327,7 +287,8 @@ class EntryWriter:
         self._close_connection()
         if len(waiting) == 1:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            waiting[0].end(JournalError(f"{waiting[0]} can't be stored: {cause}"))
+            row = waiting[0].row
+            waiting[0].end(JournalError(f"entry '{row['name']}' of run '{row['run_id']}' can't be stored: {cause}"))
             return
         for entry in waiting:
             self._write_patiently([entry])

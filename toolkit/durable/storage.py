@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 import sqlalchemy as sa
@@ -27,11 +26,9 @@ from dbos import DBOS, DBOSClient, Serializer
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
-    ArgumentError,
     DataError,
     DBAPIError,
     InterfaceError,
-    NoSuchModuleError,
     OperationalError,
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
@@ -46,7 +43,6 @@ from toolkit.durable.contents import (
     put_back,
 )
 from toolkit.errors import (
-    ConfigurationError,
     DatabaseUnavailableError,
     DurableError,
     JournalError,
@@ -56,7 +52,7 @@ from toolkit.json_text import write_json
 from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
-from toolkit.sql_database import close_engine, make_engine
+from toolkit.sql_database import close_engine, open_engine
 from toolkit.stored_text import Encryption, StoredText
 
 _REFUSALS = ("22", "54")
@@ -79,8 +75,9 @@ _LONGEST_PAUSE = 5.0
 _SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
+_Columns = TypeVarTuple("_Columns")
 _logger = logging.getLogger("toolkit.durable")
-_URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
+_KINDS = ("sqlite", "postgresql")
 TABLES_VERSION = 5
 """The version of these tables, and of the entries of a segment's log."""
 UNDESCRIBED = sa.text("described < 0 OR (described <> segment AND state IN ('cancelled', 'done', 'failed', 'waiting'))")
@@ -151,7 +148,7 @@ inbox = sa.Table(
     sa.Column("key", sa.Text, nullable=False),  # a second decision on a call has the same, and is refused
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
-    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 where none ever will
+    sa.Column("segment", sa.Integer),  # that took it; null while none did, 0 by earlier releases where none ever will
     sa.UniqueConstraint("run_id", "key"),
     sa.Index("toolkit_inbox_waiting", "segment", "id"),
     sqlite_autoincrement=True,
@@ -227,13 +224,17 @@ def _find_code(error: BaseException) -> str:
     return code if isinstance(code, str) else ""
 
 
-def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
-    """Store contents in the transaction of the values that have them."""
+def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, except for those whose keys are there."""
     if rows:
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        # In one order, so that two transactions with the same contents do not wait for each other.
-        ordered = sorted(rows, key=lambda row: (row["run_id"], row["digest"]))
-        connection.execute(insert(contents).on_conflict_do_nothing(), ordered)
+        connection.execute(insert(table).on_conflict_do_nothing(), rows)
+
+
+def store_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
+    """Store contents in the transaction of the values that have them."""
+    # In one order, so that two transactions with the same contents do not wait for each other.
+    insert_missing(connection, contents, sorted(rows, key=lambda row: (row["run_id"], row["digest"])))
 
 
 def restore_values(
@@ -364,15 +365,14 @@ class Storage:
     def __init__(self, url: str, encryption: Encryption | None = None, *, may_migrate: bool = False) -> None:
         check_setting("the URL of durable runs", url, str)
         check_setting("encryption", encryption, Encryption, None)
-        parsed = _parse_url(url)
-        self.url: str = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
         self.text: StoredText = StoredText(encryption, DurableError)
         self.serializer: Serializer = _JsonSerializer(self.text)
-        self.engine: sa.Engine = _make_engine(parsed)
+        self.engine: sa.Engine = _open_engine(url)
+        self.url: str = self.engine.url.render_as_string(hide_password=True).replace("+psycopg", "")
         self._lock = threading.Lock()
         try:
             with self.raising_failures():
-                prepare_tables(parsed, self.engine, may_migrate=may_migrate)
+                prepare_tables(self.engine, may_migrate=may_migrate)
             with self.raising_failures():
                 self.client: DBOSClient = DBOSClient(
                     system_database_engine=self.engine,
@@ -406,6 +406,11 @@ class Storage:
             raise DatabaseUnavailableError(self.url, str(error)) from error
         except (sqlite3.Error, OSError) as error:
             raise DatabaseUnavailableError(self.url, str(error)) from error
+
+    def fetch(self, query: sa.Select[*_Columns]) -> Sequence[sa.Row[*_Columns]]:
+        """Return the rows of a query; blocks."""
+        with self.engine.connect() as connection:
+            return connection.execute(query).all()
 
     async def ask(self, work: Callable[[], _Returned]) -> _Returned:
         """Run a blocking function on a worker thread."""
@@ -492,37 +497,11 @@ class DatabaseThread:
                 pause = 0.0
 
 
-def _parse_url(url: str) -> sa.URL:
-    try:
-        parsed = sa.make_url(url)
-    except ArgumentError:
-        raise ConfigurationError(f"the URL of durable runs can't be read: give {_URL_SHAPES}") from None
-    match parsed.drivername:
-        case "sqlite":
-            if parsed.database in (None, "", ":memory:"):
-                raise ConfigurationError(
-                    "durable runs in memory would not outlive their process: give a file, as in 'sqlite:///runs.db'"
-                )
-            return parsed
-        case "postgresql" | "postgres" | "postgresql+psycopg":
-            return parsed.set(drivername="postgresql+psycopg")
-        case other:
-            raise ConfigurationError(
-                f"durable runs are stored in SQLite or Postgres, not {other!r}: give {_URL_SHAPES}"
-            )
-
-
-def _make_engine(url: sa.URL) -> sa.Engine:
+def _open_engine(url: str) -> sa.Engine:
     limits = f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000} -c tcp_user_timeout={_SEND_SECONDS * 1000}"
-    try:
-        if url.drivername == "sqlite":
-            Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-        engine = make_engine(url, _BUSY_SECONDS, application_name=ENGINE_NAME, options=limits)
-    except (NoSuchModuleError, ImportError) as error:
-        raise ConfigurationError(f"Postgres needs psycopg: `pip install 'toolkit-sdk[durable]'` ({error})") from error
-    except OSError as error:
-        raise DatabaseUnavailableError(str(url), str(error)) from error
-    if url.drivername == "sqlite":
+    arguments = {"application_name": ENGINE_NAME, "options": limits}
+    engine = open_engine(url, "durable runs", _BUSY_SECONDS, kinds=_KINDS, makes_folder=True, **arguments)
+    if engine.dialect.name == "sqlite":
         event.listen(engine, "handle_error", _wait_for_space)
         if sqlite3.sqlite_version_info < _SQLITE_WITH_FRACTIONS:
             event.listen(engine, "connect", _add_clock)
@@ -566,18 +545,12 @@ def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
         raise PoolTimeoutError(f"{context.original_exception}: is the disk full?") from context.original_exception
 
 
-def prepare_tables(url: sa.URL, engine: sa.Engine, *, may_migrate: bool) -> None:
-    """Create missing tables of the engine and ours, and migrate ours from an earlier version.
-
-    Args:
-        url: The database.
-        engine: The same.
-        may_migrate: False refuses tables of an earlier version.
-    """
+def prepare_tables(engine: sa.Engine, *, may_migrate: bool) -> None:
+    """Create missing tables of the engine and ours, and migrate ours from an earlier version if that is allowed."""
     with engine.connect() as connection:
         if sa.inspect(connection).has_table(versions.name) and _check_version(connection, may_migrate=may_migrate):
             return
-    _make_engine_tables(url)
+    _make_engine_tables(engine.url)
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))

@@ -32,10 +32,11 @@ from toolkit.calls.approval import Deny
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import has_contents, split_value
-from toolkit.durable.event_writer import AttemptEvents, EventWriter
+from toolkit.durable.event_writer import AttemptEvents, AttemptPlace, EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
-from toolkit.durable.operations import RunSearch, WatchedWorker, forget_worker, watch_worker
+from toolkit.durable.operations import Figures, RunSearch, forget_worker, watch_worker
 from toolkit.durable.rests import (
+    ENDED,
     MESSAGES,
     InboxItem,
     Rest,
@@ -52,6 +53,7 @@ from toolkit.durable.rows import (
     SEGMENT_WORKFLOW,
     AttemptFacts,
     RunRows,
+    delete_void_items,
     describe_under_way,
     queue_name,
     spare_attempt,
@@ -60,7 +62,6 @@ from toolkit.durable.rows import (
 from toolkit.durable.segment_journal import (
     EntryWriter,
     InboxSteering,
-    LogPlace,
     SegmentJournal,
     SegmentLog,
     read_taken_items,
@@ -144,15 +145,7 @@ class _LeftSegment:
 
 
 class SegmentRunner:
-    """Executes the segments that the engine assigns to this process.
-
-    Args:
-        storage: The database.
-        executor: The name of this worker.
-        entries: Writes the entries of logs.
-        events: Writes events.
-        loops: The loops that are served, by name.
-    """
+    """Executes the segments that the engine assigns to this process, of some loops by name."""
 
     def __init__(
         self,
@@ -200,25 +193,19 @@ class SegmentRunner:
         token, logs = uuid.uuid4().hex, [*begin.get("logs", ()), segment]
         begin_attempt = partial(self._rows.begin_attempt, run_id, logs, token, self._executor)
         facts = await self._storage.insist(begin_attempt)
+        place, loop = AttemptPlace(run_id, segment, token), self._loops[loop_name]
         events = AttemptEvents(
-            run_id,
-            segment,
-            token,
+            place,
             last_seq=facts.row.last_seq,
             emitted=facts.emitted,
-            only_ends=self._loops[loop_name].events == "ends",
+            only_ends=loop.events == "ends",
             text=self._storage.text,
             wake=self._events.thread.wake,
         )
-        log = SegmentLog(
-            writer=self._entries,
-            place=LogPlace(run_id, segment, token),
-            stored=facts.stored,
-            events=events,
-            origin=segment_id(run_id, min(logs)),
-        )
+        origin = segment_id(run_id, min(logs))
+        log = SegmentLog(writer=self._entries, place=place, stored=facts.stored, events=events, origin=origin)
         self._events.open(events)
-        attempt = self._active[run_id] = _Attempt(self._storage, log, self._loops[loop_name], facts, begin)
+        attempt = self._active[run_id] = _Attempt(self._storage, log, loop, facts, begin)
         is_spared = True
         try:
             with attempt.scope:
@@ -275,15 +262,15 @@ class SegmentRunner:
             except SQLAlchemyError as error:
                 _logger.info("an attempt at run %s that was stopped counts as lost: %s", run_id, error)
 
-    def _finish_attempt(self, attempt: _Attempt, rest: dict[str, Any]) -> dict[str, Any]:
+    def _finish_attempt(self, attempt: _Attempt, rest: Rest) -> dict[str, Any]:
         """Write the last events, the taken items of the inbox, and the state; return what the engine stores."""
-        values: dict[str, Any] = {"state": rest["state"], "lost": 0}
-        values |= write_ending(self._storage.text, attempt.segment, rest["ending"], rest["error"])
-        if rest["state"] == "waiting" and attempt.loop.approval_expiry is not None:
+        values: dict[str, Any] = {"state": rest.state, "lost": 0}
+        values |= write_ending(self._storage.text, attempt.segment, rest.ending, rest.error)
+        if rest.state == "waiting" and attempt.loop.approval_expiry is not None:
             values["due"] = database_now(self._storage.engine) + attempt.loop.approval_expiry
-
-        small, contents = split_value(self._storage.text, attempt.run_id, rest)
-        outputs = [rest]  # whole if another attempt has taken the run over, and nothing is written
+        plain = rest.write()
+        small, contents = split_value(self._storage.text, attempt.run_id, plain)
+        outputs = [plain]  # whole if another attempt has taken the run over, and nothing is written
 
         def write_more(connection: sa.Connection) -> None:
             store_contents(connection, contents)
@@ -291,9 +278,11 @@ class SegmentRunner:
             for ids, segment in ((attempt.taken, attempt.segment), (attempt.given_back, None)):
                 if ids:
                     connection.execute(inbox.update().where(inbox.c.id.in_(ids)).values(segment=segment))
+            if rest.state in ENDED:
+                delete_void_items(connection, attempt.run_id, rest.state)
 
         self._events.finish(attempt.events, values, write_more)
-        if rest["state"] != "failed":
+        if rest.state != "failed":
             self._rows.delete_segments(attempt.run_id, attempt.oldest_needed)
         return outputs[-1]
 
@@ -360,7 +349,7 @@ class _Attempt:
             self._cancel_item = item
             self._run.cancel(item.body.get("reason"))
 
-    async def move(self) -> dict[str, Any]:
+    async def move(self) -> Rest:
         """Execute the run until its rest, and return that."""
         run, journal = self._run, self._journal
         try:
@@ -373,7 +362,8 @@ class _Attempt:
             sent = self._list_items()
             items = [item for item in sent if not self._refuse_forged(item)]
             if sent and not items:  # all were sent without the key
-                return run.leave_begin()
+                assert isinstance(run.begin, Rest)
+                return run.begin
             with enter_trace_context(self._begin.get("trace") or {}):
                 result = await run.move(
                     journal,
@@ -556,17 +546,16 @@ class DurableWorker:
         for thread in self._threads:
             thread.start()
         DBOS.launch()
-        watch_worker(
-            WatchedWorker(
-                storage=self._storage,
-                is_first=lambda: self._keeper.is_first,
-                lag=lambda: self._writer.lag,
-                moving=lambda: len(self._runner.active),
-                taken_over=lambda: self._keeper.handed_over,
-            ),
-            self._meter_provider,
-        )
+        watch_worker(self._storage, self._read_figures, self._meter_provider)
         _logger.info("worker %s serves %s on %s", self.executor, ", ".join(self._loops), self._storage.url)
+
+    def _read_figures(self) -> tuple[Figures, bool]:
+        figures = {
+            "worker.runs": len(self._runner.active),
+            "worker.event_lag": self._writer.lag,
+            "worker.take_overs": self._keeper.handed_over,
+        }
+        return {name: {"": value} for name, value in figures.items()}, self._keeper.is_first
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -654,13 +643,7 @@ class _Seen:
 
 
 class _LeaseKeeper:
-    """Renews this worker's lease, and hands over the runs of dead workers.
-
-    Args:
-        storage: The database.
-        executor: The name of this worker.
-        lease: Seconds without a renewal after which a worker is dead.
-        loops: The loops of this worker, whose runs it hands over.
+    """Renews this worker's lease, and hands over the runs of dead workers of its loops.
 
     Attributes:
         is_first: True if this is the one worker that hands over runs.
@@ -768,14 +751,7 @@ class _LeaseKeeper:
 
 
 class _InboxWatch:
-    """Reads the inbox.
-
-    Args:
-        storage: The database.
-        runner: Moves runs here.
-        loops: The loops of those runs, by name.
-        keep_seconds: After which runs that have ended are deleted; None never deletes them.
-    """
+    """Delivers items of the inbox to active runs, resumes runs at rest, and deletes old ones."""
 
     def __init__(
         self,
@@ -852,21 +828,14 @@ def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run
 def _fail_abandoned_runs(storage: Storage, after: str) -> str:
     """Fail runs whose work is not in the engine and which were not written to for a minute; blocks.
 
+    A slice of the runs with ids greater than `after` is checked; returns the last checked id, empty after the last run.
     `status` has the reason, and `retry` resumes a run whose work was cancelled.
-
-    Args:
-        storage: The database.
-        after: Only runs with greater ids are checked.
-
-    Returns:
-        The last checked id; empty after the last run.
     """
     silent = database_now(storage.engine) - _SILENT_SECONDS
     query = sa.select(runs.c.run_id, runs.c.segment).where(
         runs.c.state.in_(("queued", "running")), runs.c.updated < silent, runs.c.run_id > after
     )
-    with storage.engine.connect() as connection:
-        rows = connection.execute(query.order_by(runs.c.run_id).limit(_MOST)).all()
+    rows = storage.fetch(query.order_by(runs.c.run_id).limit(_MOST))
     ids = [segment_id(run_id, segment) for run_id, segment in rows]
     found = storage.client.list_workflows(workflow_ids=ids, load_input=False, load_output=False) if ids else []
     moving = {each.workflow_id for each in found if each.status not in ENDED_WORKFLOW}

@@ -1,4 +1,4 @@
-"""Evaluation of tool calls: tasks in YAML, run with several models and ways, compared with confidence intervals.
+"""Evaluation of tool calls: tasks in YAML, run with several models and ways, with confidence intervals.
 
 The command is ``toolkit eval``; `docs/evaluation.md` is the guide.
 """
@@ -9,16 +9,12 @@ from toolkit.evaluation.trials import (
     Candidate,
     CandidateSummary,
     CandidateTrials,
-    Comparison,
     EvaluationSummary,
     Interval,
-    PairedDifference,
     Score,
     Trial,
     TrialFile,
     TrialSettings,
-    compare_pairs,
-    find_candidate,
     find_share_interval,
     run_candidates,
     run_trial,
@@ -30,20 +26,16 @@ __all__ = [
     "Candidate",
     "CandidateSummary",
     "CandidateTrials",
-    "Comparison",
     "EvaluationSummary",
     "EvaluationTask",
     "FailureReason",
     "Interval",
-    "PairedDifference",
     "Score",
     "TaskCall",
     "TaskSet",
     "Trial",
     "TrialFile",
     "TrialSettings",
-    "compare_pairs",
-    "find_candidate",
     "find_share_interval",
     "load_tasks",
     "run_candidates",

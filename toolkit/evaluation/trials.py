@@ -1,7 +1,7 @@
 """Evaluation trials and their figures: each task is run and judged with each model and way.
 
-Outcomes are stored as soon as they exist, and those trials are not run again. The figures are solved tasks by class and
-paired differences, with confidence intervals, failure reasons and cost.
+Outcomes are stored as soon as they exist, and those trials are not run again. The figures are solved tasks by class,
+with confidence intervals, failure reasons and cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from toolkit.loop.middleware import CallInfo, CallProceed, Middleware
 from toolkit.private_files import make_private
 from toolkit.redaction import without_keys
 from toolkit.settings import PositiveInt, Seconds, ZeroToOne, check_fields
-from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 
 _OTHER_RESULT = "Done."
@@ -442,35 +441,6 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairedDifference:
-    """The difference of two candidates on the same tasks.
-
-    Args:
-        tasks: The number of tasks that both have run.
-        gained: The number that only the second solved.
-        lost: The number that only the first solved.
-        interval: The interval of the difference of the shares, from -1 to 1.
-        p_value: The probability of a split of gained and lost at least as uneven if both are equally good.
-    """
-
-    tasks: int
-    gained: int
-    lost: int
-    interval: Interval
-    p_value: float
-
-    @property
-    def difference(self) -> float:
-        """The share solved by the second minus that of the first, from -1 to 1."""
-        return (self.gained - self.lost) / self.tasks if self.tasks else 0.0
-
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval does not contain zero."""
-        return self.interval.low > 0 or self.interval.high < 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """The number of solved tasks of a class, with the interval of the share, from 0 to 1."""
 
@@ -511,57 +481,22 @@ class CandidateSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """A comparison of two candidates on the tasks that both have run: by class, and for `ALL_KINDS`."""
-
-    label: str
-    against: str
-    differences: dict[str, PairedDifference]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSummary:
-    """The figures of an evaluation: the classes of tasks, each candidate, and its comparison with the base."""
+    """The figures of an evaluation: the classes of tasks, and each candidate."""
 
     kinds: tuple[str, ...]
     candidates: tuple[CandidateSummary, ...]
-    comparisons: tuple[Comparison, ...]
 
 
-def summarize_trials(
-    outcomes: Sequence[CandidateTrials], kinds: Sequence[str], *, against: str = ""
-) -> EvaluationSummary:
+def summarize_trials(outcomes: Sequence[CandidateTrials], kinds: Sequence[str]) -> EvaluationSummary:
     """Return the figures of an evaluation.
 
     Args:
         outcomes: The outcomes of each candidate.
         kinds: The classes, in the order of the table.
-        against: The label, way or model of the base candidate; empty for the first.
-
-    Raises:
-        ConfigurationError: There is no such candidate.
     """
-    chosen = find_candidate([outcome.candidate for outcome in outcomes], against)
-    base = next(outcome for outcome in outcomes if outcome.candidate is chosen)
-    return EvaluationSummary(
-        kinds=tuple(kinds),
-        candidates=tuple(_summarize_candidate(outcome, kinds) for outcome in outcomes),
-        comparisons=tuple(_compare_candidates(base, other, kinds) for other in outcomes if other is not base),
-    )
-
-
-def find_candidate(candidates: Sequence[Candidate], name: str) -> Candidate:
-    """Return the first candidate with that label, way or model; the very first if `name` is empty.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
-    for candidate in candidates:
-        if name in ("", candidate.label, candidate.way, candidate.model):
-            return candidate
-    labels = [candidate.label for candidate in candidates]
-    question = ask_whether_meant(find_similar(name, labels, most=1)) or f"there are {', '.join(labels)}"
-    raise ConfigurationError(f"nothing can be compared with '{name}', which is not measured; {question}")
+    candidates = tuple(_summarize_candidate(outcome, kinds) for outcome in outcomes)
+    return EvaluationSummary(kinds=tuple(kinds), candidates=candidates)
 
 
 def find_share_interval(solved: int, tasks: int) -> Interval:
@@ -580,59 +515,6 @@ def find_share_interval(solved: int, tasks: int) -> Interval:
     middle = (share + square / (2 * tasks)) / (1 + square / tasks)
     half = _Z / (1 + square / tasks) * math.sqrt(share * (1 - share) / tasks + square / (4 * tasks * tasks))
     return Interval(low=max(0.0, middle - half), high=min(1.0, middle + half))
-
-
-def compare_pairs(pairs: Sequence[tuple[bool, bool]]) -> PairedDifference:
-    """Compare two candidates on the same tasks.
-
-    The interval is method 10 of R. G. Newcombe, "Improved confidence intervals for the difference between binomial
-    proportions based on paired data", Statistics in Medicine 17 (1998), 2635-2650: Wilson's intervals of both shares,
-    joined by their correlation. The p-value is that of the exact test of Q. McNemar, "Note on the sampling error of the
-    difference between correlated proportions or percentages", Psychometrika 12 (1947), 153-157: two-sided, binomial.
-
-    Args:
-        pairs: For each task, True if the first solved it, and True if the second did.
-    """
-    both = sum(first and second for first, second in pairs)
-    lost = sum(first and not second for first, second in pairs)
-    gained = sum(second and not first for first, second in pairs)
-    neither = len(pairs) - both - lost - gained
-    split, fewer = gained + lost, min(gained, lost)
-    tail = sum(math.comb(split, count) for count in range(fewer + 1))
-    return PairedDifference(
-        tasks=len(pairs),
-        gained=gained,
-        lost=lost,
-        interval=_find_paired_interval(both, gained, lost, neither),
-        p_value=min(1.0, 2 * tail / (1 << split)),
-    )
-
-
-def _find_paired_interval(both: int, gained: int, lost: int, neither: int) -> Interval:
-    tasks = both + gained + lost + neither
-    if not tasks:
-        return Interval(low=-1.0, high=1.0)
-    second, first = (both + gained) / tasks, (both + lost) / tasks
-    of_second = find_share_interval(both + gained, tasks)
-    of_first = find_share_interval(both + lost, tasks)
-    link = _find_correlation(both, gained, lost, neither)
-    down, up = second - of_second.low, of_second.high - second
-    other_down, other_up = first - of_first.low, of_first.high - first
-    difference = second - first
-    low = difference - math.sqrt(down * down - 2 * link * down * other_up + other_up * other_up)
-    high = difference + math.sqrt(up * up - 2 * link * up * other_down + other_down * other_down)
-    return Interval(low=max(-1.0, low), high=min(1.0, high))
-
-
-def _find_correlation(both: int, gained: int, lost: int, neither: int) -> float:
-    """Return the correlation of the two outcomes, corrected for continuity if it is positive, as method 10 does."""
-    product = (both + gained) * (lost + neither) * (both + lost) * (gained + neither)
-    if not product:
-        return 0.0
-    covariance: float = both * neither - gained * lost
-    if covariance > 0:
-        covariance = max(covariance - (both + gained + lost + neither) / 2, 0.0)
-    return covariance / math.sqrt(product)
 
 
 def _summarize_candidate(outcome: CandidateTrials, kinds: Sequence[str]) -> CandidateSummary:
@@ -659,17 +541,3 @@ def _score_trials(trials: Sequence[Trial], kind: str) -> Score:
     chosen = [trial for trial in trials if kind in (ALL_KINDS, trial.kind)]
     solved = sum(trial.is_solved for trial in chosen)
     return Score(solved=solved, tasks=len(chosen), interval=find_share_interval(solved, len(chosen)))
-
-
-def _compare_candidates(base: CandidateTrials, other: CandidateTrials, kinds: Sequence[str]) -> Comparison:
-    shared = [(trial, other.trials[name]) for name, trial in base.trials.items() if name in other.trials]
-    return Comparison(
-        label=other.candidate.label,
-        against=base.candidate.label,
-        differences={
-            kind: compare_pairs(
-                [(one.is_solved, two.is_solved) for one, two in shared if kind in (ALL_KINDS, one.kind)]
-            )
-            for kind in (*kinds, ALL_KINDS)
-        },
-    )

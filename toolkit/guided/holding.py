@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from toolkit.calls.text_search import TextIndex, TextSource, has_boundary, list_leaves
+from toolkit.calls.text_search import TextIndex, TextSource, Wanted, has_boundary, list_leaves
 from toolkit.chat import (
     AssistantMessage,
     ChatRequest,
@@ -39,28 +39,9 @@ from toolkit.schema.raw_schema import RawSchema
 HoldingWay: TypeAlias = Literal["response_format", "json_schema", "structured_outputs", "guided_json", "format"]
 """The request field that carries the schema: OpenAI's (and most servers'), llama.cpp's, vLLM's two, and Ollama's."""
 
-_FIELDS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "json_schema": lambda schema: schema,
-    "structured_outputs": lambda schema: {"json": schema},
-    "guided_json": lambda schema: schema,
-    "format": lambda schema: schema,
-}
 # The statuses of servers that don't know a field, or can't convert a schema to a grammar.
 _REFUSALS = frozenset({400, 404, 422, 500, 501})
 _LONGEST_SHOWN_REPLY = 80
-
-
-@dataclass(frozen=True, slots=True)
-class HeldReply:
-    """A reply that fits its schema.
-
-    Args:
-        response: The provider's response.
-        value: The parsed object; None if the reply was cut off.
-    """
-
-    response: ChatResponse
-    value: Mapping[str, Any] | None
 
 
 class SchemaHolder:
@@ -89,8 +70,10 @@ class SchemaHolder:
         schema: Mapping[str, Any],
         *,
         max_tokens: int | None = None,
-    ) -> HeldReply:
-        """Return the model's reply to the messages, with the settings of the request.
+    ) -> tuple[ChatResponse, Mapping[str, Any] | None]:
+        """Return the model's reply to the messages, with the settings of the request, and its object.
+
+        The object is None if the reply was cut off.
 
         Raises:
             BadResponseError: No reply fits the schema: the server ignores it.
@@ -116,9 +99,9 @@ class SchemaHolder:
             if value is not None and check.is_valid(value):
                 # Tried first next time: each of the others costs a request.
                 self._ways = (way, *[other for other in self._ways if other != way])
-                return HeldReply(response, value)
+                return response, value
             if response.stop_reason == "max_tokens":
-                return HeldReply(response, None)
+                return response, None
             invalid_text = response.text
         if failure is not None and not invalid_text:
             raise failure
@@ -153,7 +136,8 @@ def read_reply_object(text: str) -> Mapping[str, Any] | None:
 def _hold_to_schema(request: ChatRequest, schema: Mapping[str, Any], way: HoldingWay) -> ChatRequest:
     if way == "response_format":
         return replace(request, response_format=ResponseFormat(schema, name="reply"))
-    return replace(request, response_format=None, options={**request.options, way: _FIELDS[way](schema)})
+    value = {"json": schema} if way == "structured_outputs" else schema
+    return replace(request, response_format=None, options={**request.options, way: value})
 
 
 def _unconstrained_error(provider: Provider, ways: Sequence[HoldingWay], text: str) -> BadResponseError:
@@ -193,13 +177,13 @@ class FoldedSchema:
         objects: The required nested objects.
     """
 
-    schema: Mapping[str, Any]
-    paths: Mapping[str, tuple[str, ...]]
-    optional: frozenset[str]
-    codes: Mapping[str, Mapping[str, Any]]
-    filled: Mapping[tuple[str, ...], Any]
-    nullable: Sequence[tuple[str, ...]]
-    objects: Sequence[tuple[str, ...]]
+    schema: dict[str, Any]
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    optional: set[str] = field(default_factory=set[str])
+    codes: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    filled: dict[tuple[str, ...], Any] = field(default_factory=dict[tuple[str, ...], Any])
+    nullable: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    objects: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
 
     @property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:
@@ -249,88 +233,80 @@ def fold_schema(parameters: Mapping[str, Any]) -> FoldedSchema:
     Args:
         parameters: A JSON Schema of type object.
     """
-    return _Folding(parameters).fold()
-
-
-class _Folding:
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self._nodes = Nodes(parameters)
-        self._properties: dict[str, Any] = {}
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._optional: set[str] = set()
-        self._codes: dict[str, Mapping[str, Any]] = {}
-        self._filled: dict[tuple[str, ...], Any] = {}
-        self._nullable: list[tuple[str, ...]] = []
-        self._objects: list[tuple[str, ...]] = []
-
-    def fold(self) -> FoldedSchema:
-        root = self._simplify_node(self._nodes.root, 0)
-        self._add_members(root, (), is_optional=False)
-        others = root.get("additionalProperties")
-        schema: dict[str, Any] = {
+    nodes = Nodes(parameters)
+    root = _simplify_node(nodes, nodes.root, 0)
+    others = root.get("additionalProperties")
+    view = FoldedSchema(
+        {
             "type": "object",
-            "properties": self._properties,
-            "required": [name for name in self._properties if name not in self._optional],
+            "properties": {},
+            "required": [],
             "additionalProperties": _keep_shape(others) if is_object(others) else False,
         }
-        return FoldedSchema(
-            schema, self._paths, frozenset(self._optional), self._codes, self._filled, self._nullable, self._objects
-        )
+    )
+    _add_members(view, nodes, root, (), is_optional=False)
+    view.schema["required"] = [name for name in view.properties if name not in view.optional]
+    return view
 
-    def _add_members(self, node: Node, path: tuple[str, ...], *, is_optional: bool) -> None:
-        required = node.get("required", ())
-        members: Mapping[str, Any] = node.get("properties", {})
-        for key, given in members.items():
-            member = self._simplify_node(given, 0)
-            is_required = key in required
-            if is_required and "enum" in member and len(member["enum"]) == 1:
-                self._filled[(*path, key)] = member["enum"][0]
-                continue
-            may_be_null = bool(member.get("nullable"))
-            if is_required and may_be_null:
-                self._nullable.append((*path, key))
-            self._add_property((*path, key), member, is_optional=is_optional or not is_required or may_be_null)
 
-    def _add_property(self, path: tuple[str, ...], member: Node, *, is_optional: bool) -> None:
-        if member.get("properties"):
-            if not is_optional:
-                self._objects.append(path)
-            self._add_members(member, path, is_optional=is_optional)
-            return
-        name = ".".join(path)
-        while name in self._properties:  # a key that itself contains a dot
-            name += "_"
-        self._properties[name] = _keep_shape(member)
-        self._paths[name] = path
-        if is_optional:
-            self._optional.add(name)
-        items = member.get("items")
-        code = _find_code(items if is_object(items) else member)
-        if code:
-            self._codes[name] = code
+def _add_members(view: FoldedSchema, nodes: Nodes, node: Node, path: tuple[str, ...], *, is_optional: bool) -> None:
+    required = node.get("required", ())
+    members: Mapping[str, Any] = node.get("properties", {})
+    for key, given in members.items():
+        member = _simplify_node(nodes, given, 0)
+        is_required = key in required
+        if is_required and "enum" in member and len(member["enum"]) == 1:
+            view.filled[(*path, key)] = member["enum"][0]
+            continue
+        may_be_null = bool(member.get("nullable"))
+        if is_required and may_be_null:
+            view.nullable.append((*path, key))
+        may_be_absent = is_optional or not is_required or may_be_null
+        if not member.get("properties"):
+            _add_property(view, (*path, key), member, is_optional=may_be_absent)
+            continue
+        if not may_be_absent:
+            view.objects.append((*path, key))
+        _add_members(view, nodes, member, (*path, key), is_optional=may_be_absent)
 
-    def _simplify_node(self, node: Any, depth: int) -> dict[str, Any]:
-        """Return a node with references inlined and unions simplified where possible."""
-        if not is_object(node):
-            return {}
-        if "$ref" in node:
-            depth += 1
-            if depth > _DEEPEST_REFERENCE:
-                return {"type": "object"}
-        node = simplify_unions(self._nodes.resolve(node))
-        for part in node.pop("allOf", ()):
-            node = simplify_unions(merge_nodes(self._nodes.resolve(part), node))
-        node = self._join_arms(_split_null(node), depth)
-        return map_subschemas(node, lambda member: self._simplify_node(member, depth))
 
-    def _join_arms(self, node: dict[str, Any], depth: int) -> dict[str, Any]:
-        arms: list[dict[str, Any]] = [self._simplify_node(arm, depth + 1) for arm in node.pop("anyOf", ())]
-        useful = [arm for arm in arms if arm.get("type") != "null" and arm.get("enum") != [None]]
-        if len(useful) < len(arms):
-            node["nullable"] = True
-        if len(useful) > 1:
-            return {**node, "anyOf": useful}
-        return {**useful[0], **node} if useful else node
+def _add_property(view: FoldedSchema, path: tuple[str, ...], member: Node, *, is_optional: bool) -> None:
+    name = ".".join(path)
+    while name in view.paths:  # a key that itself contains a dot
+        name += "_"
+    view.schema["properties"][name] = _keep_shape(member)
+    view.paths[name] = path
+    if is_optional:
+        view.optional.add(name)
+    items = member.get("items")
+    code = _find_code(items if is_object(items) else member)
+    if code:
+        view.codes[name] = code
+
+
+def _simplify_node(nodes: Nodes, node: Any, depth: int) -> dict[str, Any]:
+    """Return a node with references inlined and unions simplified where possible."""
+    if not is_object(node):
+        return {}
+    if "$ref" in node:
+        depth += 1
+        if depth > _DEEPEST_REFERENCE:
+            return {"type": "object"}
+    node = simplify_unions(nodes.resolve(node))
+    for part in node.pop("allOf", ()):
+        node = simplify_unions(merge_nodes(nodes.resolve(part), node))
+    node = _join_arms(nodes, _split_null(node), depth)
+    return map_subschemas(node, lambda member: _simplify_node(nodes, member, depth))
+
+
+def _join_arms(nodes: Nodes, node: dict[str, Any], depth: int) -> dict[str, Any]:
+    arms: list[dict[str, Any]] = [_simplify_node(nodes, arm, depth + 1) for arm in node.pop("anyOf", ())]
+    useful = [arm for arm in arms if arm.get("type") != "null" and arm.get("enum") != [None]]
+    if len(useful) < len(arms):
+        node["nullable"] = True
+    if len(useful) > 1:
+        return {**node, "anyOf": useful}
+    return {**useful[0], **node} if useful else node
 
 
 def _find_code(node: Node) -> dict[str, Any]:
@@ -513,10 +489,10 @@ class GuidedTurn:
             BadResponseError: The server ignores the schema.
             ProviderError: The server failed.
         """
-        reply = await self.holder.ask(self.request, messages, schema, max_tokens=max_tokens)
-        self.response, self.is_cut_off = reply.response, reply.value is None
-        self.usage += reply.response.usage
-        return reply.value
+        self.response, value = await self.holder.ask(self.request, messages, schema, max_tokens=max_tokens)
+        self.is_cut_off = value is None
+        self.usage += self.response.usage
+        return value
 
 
 class GuidedStep(Protocol):
@@ -669,7 +645,7 @@ def describe_shape(text: str) -> str:
 def _is_mentioned(value: Any, name: str, index: TextIndex, words: set[str]) -> bool:
     if isinstance(value, bool):
         return share_word([word for word in split_words(name) if len(word) >= _SHORTEST_WORD], words)
-    return index.find(value) is not None
+    return index.find(Wanted(value)) is not None
 
 
 def _list_forms(value: Any) -> Iterator[str]:

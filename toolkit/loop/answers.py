@@ -14,6 +14,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic, cast
 
+from pydantic import PydanticUserError, TypeAdapter, ValidationError, WrapValidator
+from pydantic_core import SchemaValidator, core_schema, from_json
+
+from toolkit.calls.argument_repair import repair_arguments
 from toolkit.calls.output import RunMemory
 from toolkit.calls.prepare import Ready, Scope
 from toolkit.calls.registration import Registration, ToolOptions
@@ -27,15 +31,15 @@ from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged
 from toolkit.loop.outcome import NoValidAnswer, Out, ToolLoopResult, TypedAnswer
 from toolkit.schema import MalformedJsonError, find_local_names, kind_of, read_signature
+from toolkit.schema.problems import describe_errors
 from toolkit.settings import describe_value
 from toolkit.tools.function_tool import FunctionTool, describe_function, read_value
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator
+    from pydantic_core import CoreSchema, ErrorDetails
 
     from toolkit.loop.run import Run
-
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*("?)|[\[\]{},]', re.DOTALL)
 _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
@@ -51,21 +55,17 @@ class _CutText(str):
 
 
 class PartialAnswers:
-    """Reads a typed answer from the pieces of a reply.
+    """Reads a typed answer from the pieces of a reply, as text, or as the arguments of a tool.
 
-    The text is parsed again after it has grown by a fraction of its length, so that the total cost is linear.
-
-    Args:
-        schema: The core schema of an object with the member ``answer``.
-        tool_name: The tool that the model calls to answer; None if it answers in text.
-        is_wrapped: True if the answer is the member ``answer`` of an object.
+    The text is parsed again after it has grown by a fraction of its length, so that the total cost is linear. The
+    answer is the member ``answer`` of an object in the core schema, and in the text if `is_wrapped`.
     """
 
     __slots__ = ("_index", "_is_wrapped", "_last", "_length", "_pieces", "_read", "_schema", "_tool_name", "_validator")
 
     def __init__(self, schema: CoreSchema, tool_name: str | None, *, is_wrapped: bool) -> None:
         self._schema: Any = schema
-        self._validator = _make_validator(schema)
+        self._validator = SchemaValidator(cast("CoreSchema", _loosen_schema(schema)))
         self._tool_name = tool_name
         self._is_wrapped = is_wrapped
         self._begin_answer(None)
@@ -127,8 +127,6 @@ class PartialAnswers:
         if data is _NOTHING or (data == self._last and type(data) is type(self._last)):
             return []
         self._last = data
-        from pydantic import ValidationError  # noqa: PLC0415 - slow to import
-
         try:
             found = self._validator.validate_python({"answer": data}, allow_partial=True)
         except ValidationError:
@@ -138,8 +136,6 @@ class PartialAnswers:
 
 def _read_data(text: str, *, is_wrapped: bool) -> Any:
     """Return the JSON values of a partial answer; `_NOTHING` if there are none yet."""
-    from pydantic_core import from_json  # noqa: PLC0415 - slow to import
-
     begin = _BEGINS.search(text)
     whole, is_cut = _cut_to_whole(text[begin.start() :] if begin else "")
     try:
@@ -190,12 +186,6 @@ def _mark_cut(data: Any) -> Any:
 # the schema of a type with all fields optional
 
 
-def _make_validator(schema: CoreSchema) -> SchemaValidator:
-    from pydantic_core import SchemaValidator  # noqa: PLC0415 - slow to import
-
-    return SchemaValidator(cast("CoreSchema", _loosen_schema(schema)))
-
-
 def _loosen_schema(schema: Any) -> Any:
     """Return a core schema in which fields may be missing; items of lists are complete, and stay as they are."""
     kind = schema["type"]
@@ -242,8 +232,6 @@ def _is_object(schema: Any) -> bool:
 
 def _loosen_object(schema: Any) -> Any:
     """Return the schema of an object with all fields optional: of the mapping, and of the object made from it."""
-    from pydantic_core import core_schema  # noqa: PLC0415 - slow to import
-
     parts = _find_parts(schema)
     if parts is None:
         return _refuse_cut_text(schema)
@@ -289,8 +277,6 @@ def _build_dataclass(cls: Any, values: dict[str, Any]) -> Any:
 
 
 def _refuse_cut_text(schema: Any) -> Any:
-    from pydantic_core import core_schema  # noqa: PLC0415 - slow to import
-
     return core_schema.no_info_before_validator_function(_require_whole, schema)
 
 
@@ -352,9 +338,6 @@ _OF_BARE_ANSWERS = [
 
 class ExpectedAnswer(Generic[Out]):
     """Reads the typed answer of a run.
-
-    Args:
-        wanted: The settings.
 
     Attributes:
         registrations: The tools that the model calls to answer, by name; in mode ``native`` the reader of the text.
@@ -511,8 +494,6 @@ class ExpectedAnswer(Generic[Out]):
         called = [each.tool_name for each in result.messages if isinstance(each, ToolResult)]
         given = [name for name in reversed(called) if name in self.registrations]
         hint = self._find_hint(given[0] if given else next(iter(self.registrations)))
-        from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import
-
         return TypeAdapter(hint).validate_json(write_json(result.output))
 
     def _find_hint(self, name: str) -> Any:
@@ -526,12 +507,10 @@ class ExpectedAnswer(Generic[Out]):
             try:
                 arguments = self._parse_words(text)
             except MalformedJsonError as error:
-                from toolkit.calls.argument_repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
-
-                mended = repair_arguments(text)
-                if mended is None:
+                repaired = repair_arguments(text)
+                if repaired is None:
                     raise error from None
-                arguments = self._parse_words(mended)
+                arguments = self._parse_words(repaired)
         except InvalidArgumentsError as error:
             return _speak_of_answer(error.message, is_bare=not self._is_wrapped)
         self.problems = self.list_problems(arguments)
@@ -548,8 +527,6 @@ class ExpectedAnswer(Generic[Out]):
         answer = arguments.get("answer")
         if not isinstance(answer, _ValidItems):
             return ()
-        from toolkit.schema.problems import describe_errors  # noqa: PLC0415 - it takes Pydantic's errors
-
         details: list[Any] = [{**detail, "loc": ("answer", *detail["loc"])} for detail in answer.errors]
         lines = describe_errors(details, {"answer": answer.given}, self._reader.arguments.nodes)
         return tuple([line.removeprefix("answer") for line in lines])
@@ -595,8 +572,6 @@ class _ValidItems(list[Any]):
 
 def _keep_valid(value: Any, validate: Callable[[Any], Any]) -> Any:
     """Validate a list; leave out invalid items if others are valid."""
-    from pydantic import ValidationError  # noqa: PLC0415 - slow to import
-
     try:
         return validate(value)
     except ValidationError as error:
@@ -654,8 +629,6 @@ def _make_answer_tool(wanted: AnswerFormat[Any]) -> FunctionTool[Any, ..., Any]:
     else:
         function = _compose_check(check, hint)
     if wanted.keep_valid:
-        from pydantic import WrapValidator  # noqa: PLC0415 - slow to import
-
         function.__annotations__["answer"] = Annotated[hint, WrapValidator(_keep_valid)]
     is_threaded = check is not None and kind_of(function) == "sync"
     options = ToolOptions(result_as_answer=True, run_in_thread=is_threaded)
@@ -718,8 +691,6 @@ def _require_type(value: Any, *, hint: Any, is_sure: bool) -> Any:
     """
     if not is_sure and value is not None:
         return value
-    from pydantic import PydanticUserError, TypeAdapter, ValidationError  # noqa: PLC0415 - slow to import
-
     try:
         TypeAdapter(hint).validate_python(value, strict=True)
     except ValidationError:

@@ -56,6 +56,7 @@ from toolkit.loop.feeds import (
     RunWoundUp,
 )
 from toolkit.loop.stopping import Written
+from toolkit.redaction import Scrubber
 
 if TYPE_CHECKING:
     from toolkit.loop.run import Run
@@ -352,8 +353,6 @@ class Approvals(Generic[Ctx]):
         return None
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
-        from toolkit.redaction import Scrubber  # noqa: PLC0415 - its patterns take milliseconds
-
         return PendingApproval(
             call_id=ready.call.id,
             tool_name=ready.registration.definition.name,

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import field
 from datetime import UTC, datetime
+from functools import partial
 from threading import Lock
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -25,7 +26,7 @@ from toolkit.errors import (
     RunStoppedError,
     TooManyRunsError,
 )
-from toolkit.loop.middleware import Middleware, RequestInfo, RequestProceed, RunInfo, RunProceed
+from toolkit.loop.middleware import Middleware, RequestInfo, RequestMiddleware, RequestProceed, RunInfo, RunProceed
 from toolkit.loop.outcome import UsageLimit
 from toolkit.loop.stopping import UsageLimits
 from toolkit.runtime.workers import enter_gate
@@ -246,33 +247,17 @@ class RateLimit(Middleware[Any]):
             if len(self._rates) >= _MOST_IDLE:
                 self._rates = {name: rate for name, rate in self._rates.items() if not rate.is_idle}
             rate = self._rates.setdefault(owner, RequestRate(*self._limits, self._seconds))
-        return _RateOfRun(self, rate, owner)
+        return RequestMiddleware(partial(self._ask_in_time, rate, owner), is_inherited=True)
 
-    async def begin(self, rate: RequestRate, owner: str, chat: ChatRequest) -> CountedTokens:
-        """Wait until a request may begin, and count it.
-
-        Raises:
-            RunStoppedError: It may not begin now, and ``waits`` is False.
-        """
-        tokens = 0 if self._limits[1] is None else self._estimate(chat)
-        if self._waits:
-            return await rate.wait(tokens)
-        counted = rate.try_now(tokens)
+    async def _ask_in_time(
+        self, rate: RequestRate, owner: str, request: RequestInfo[Any], proceed: RequestProceed
+    ) -> ChatResponse:
+        """Make a request when it may begin, or end the run if it may not begin now and `waits` is False."""
+        tokens = 0 if self._limits[1] is None else self._estimate(request.chat)
+        counted = await rate.wait(tokens) if self._waits else rate.try_now(tokens)
         if isinstance(counted, UsageLimit):
             budget = ", ".join([*([owner] if owner else []), f"in {self._seconds:g} s"])
             raise RunStoppedError(UsageLimit(counted.limit, counted.maximum, counted.used, budget=budget))
-        return counted
-
-
-class _RateOfRun(Middleware[Any]):
-    is_inherited = True
-
-    def __init__(self, limit: RateLimit, rate: RequestRate, owner: str) -> None:
-        self._limit, self._rate, self._owner = limit, rate, owner
-
-    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        """Delay a request until it may begin."""
-        counted = await self._limit.begin(self._rate, self._owner, request.chat)
         response = await proceed()
         counted.amount = response.usage.total_tokens
         return response
@@ -383,21 +368,9 @@ class Reservation:
 
 
 def find_exceeded(limits: UsageLimits, spent: Spending, wanted: Spending, budget: str) -> UsageLimit | None:
-    """Return the first limit that an amount would exceed, or that is used up already.
-
-    Args:
-        limits: The limits.
-        spent: The amount that is spent, and reserved by others.
-        wanted: The amount that is to be reserved.
-        budget: The name of the budget, for the limit.
-    """
-    names: tuple[Literal["requests", "input_tokens", "output_tokens", "total_tokens", "cost"], ...] = (
-        "requests",
-        "input_tokens",
-        "output_tokens",
-        "total_tokens",
-        "cost",
-    )
+    """Return the first limit of a budget that is used up, or that `wanted` would exceed in addition to `spent`."""
+    names: tuple[Literal["requests", "input_tokens", "output_tokens", "total_tokens", "cost"], ...]
+    names = ("requests", "input_tokens", "output_tokens", "total_tokens", "cost")
     for name in names:
         limit, used = getattr(limits, name), getattr(spent, name)
         if limit is not None and (used >= limit or used + getattr(wanted, name) > limit):
@@ -545,7 +518,8 @@ class Budget(Middleware[Any]):
         Raises:
             ConfigurationError: The run has no owner.
         """
-        return _BudgetOfRun(self, _find_owner(self._per, run, "a Budget"))
+        owner = _find_owner(self._per, run, "a Budget")
+        return RequestMiddleware(partial(self._ask_in_budget, owner), is_inherited=True)
 
     async def read_spent(self, owner: str | None = None) -> Spending:
         """Return the amount that is spent in the current window, without reservations.
@@ -559,13 +533,26 @@ class Budget(Middleware[Any]):
         named = f"{self._per} {owner}" if isinstance(self._per, str) and owner is not None else owner or ""
         return await self._store.read(self._name_budget(named, self._read_time()))
 
-    async def reserve(self, owner: str, chat: ChatRequest) -> Reservation:
-        """Reserve the amount of a request.
+    async def _ask_in_budget(self, owner: str, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        """Reserve an amount before a request, and settle it afterwards."""
+        reservation = await self._reserve_amount(owner, request.chat)
+        spent = reservation.amount  # of a request that is cancelled: its vendor may charge for it all the same
+        try:
+            response = await proceed()
+            spent = self._count_usage(response.usage, reservation.budget)
+        except (RunStoppedError, ProviderError, LoopError) as error:
+            requests = 0 if isinstance(error, RunStoppedError) else 1  # before the request, or by it
+            unknown = Spending(requests=requests)
+            spent = unknown if error.usage is None else self._count_usage(error.usage, reservation.budget)
+            raise
+        except Exception:
+            spent = Spending(requests=1)
+            raise
+        finally:
+            await self._settle_reservation(reservation, spent)
+        return response
 
-        Raises:
-            RunStoppedError: Too little is left.
-            BudgetStoreError: The store can't be used.
-        """
+    async def _reserve_amount(self, owner: str, chat: ChatRequest) -> Reservation:
         now, wanted = self._read_time(), self._reserve
         if wanted is None:
             counts = any(getattr(self._limits, name) for name in ("input_tokens", "total_tokens"))
@@ -583,8 +570,8 @@ class Budget(Middleware[Any]):
             raise RunStoppedError(exceeded)
         return reservation
 
-    async def settle(self, reservation: Reservation, spent: Spending) -> None:
-        """Settle a reservation, also where the run is cancelled; log it where that can't be done."""
+    async def _settle_reservation(self, reservation: Reservation, spent: Spending) -> None:
+        """Settle a reservation, even if the run is cancelled; log an error if the store fails."""
         try:
             with anyio.CancelScope(shield=True):
                 await self._store.settle(reservation, spent)
@@ -592,7 +579,7 @@ class Budget(Middleware[Any]):
             text = "%s; the usage of a request is not settled (budget %s, %d tokens): its reservation lapses in %g s"
             _logger.error(text, error, reservation.budget, spent.total_tokens, self._lease)  # noqa: TRY400 - no traceback
 
-    def count_usage(self, usage: Usage, budget: str) -> Spending:
+    def _count_usage(self, usage: Usage, budget: str) -> Spending:
         """Return the spending of a request; an unknown cost counts as the reserved one, else as the limit."""
         cost = usage.cost or 0.0
         if self._limits.cost is not None and usage.has_unknown_cost:
@@ -614,32 +601,3 @@ class Budget(Middleware[Any]):
             begun = datetime.fromtimestamp(now // window * window, UTC)
             since = begun.isoformat(timespec="milliseconds" if window % 1 else "seconds")
         return ", ".join([part for part in (self.name, owner, since) if part]) or "all"
-
-
-class _BudgetOfRun(Middleware[Any]):
-    is_inherited = True
-
-    def __init__(self, budget: Budget, owner: str) -> None:
-        self._budget = budget
-        self._owner = owner
-
-    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        """Reserve before a request, and settle after it."""
-        budget = self._budget
-        reservation = await budget.reserve(self._owner, request.chat)
-        spent = reservation.amount  # of a request that is cancelled: its vendor may charge for it all the same
-        try:
-            response = await proceed()
-            spent = budget.count_usage(response.usage, reservation.budget)
-        except RunStoppedError as error:
-            spent = Spending() if error.usage is None else budget.count_usage(error.usage, reservation.budget)
-            raise
-        except (ProviderError, LoopError) as error:
-            spent = Spending(requests=1) if error.usage is None else budget.count_usage(error.usage, reservation.budget)
-            raise
-        except Exception:
-            spent = Spending(requests=1)
-            raise
-        finally:
-            await budget.settle(reservation, spent)
-        return response

@@ -1,4 +1,4 @@
-"""Shortens transcripts between turns, in ready-made ways or an application's own; none parts a call from its result."""
+"""Shortens transcripts between turns; a call and its result are never separated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]
         config = ToolLoopConfig(compaction=keep_last(40))
 
     Args:
-        messages: How many to keep at most; more only where the newest turn alone has more.
+        messages: The maximum number of messages; exceeded only if the newest turn alone has more.
     """
     check_setting("keep_last", messages, int, least=1)
 
@@ -48,18 +48,18 @@ def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]
 
 
 def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[[Sequence[Message]], Sequence[Message]]:
-    """Return a compaction that replaces old results of tools by a line that notes it.
+    """Return a compaction that replaces old results of tools by a note of one line.
 
     ::
 
         config = ToolLoopConfig(compaction=mask_old_results(keep_turns=3))
 
-    Errors and short results stay. A result is masked once, by its call's id, and stays the same from then on, so that
-    the prompt caches of providers hold.
+    Errors and short results stay. A masked result does not change again, so that the prompt caches of providers remain
+    valid.
 
     Args:
-        keep_turns: The results of so many newest turns stay whole.
-        min_chars: Shorter texts are not worth masking.
+        keep_turns: The number of newest turns whose results stay whole.
+        min_chars: The minimum length of a text that is masked.
     """
     check_setting("keep_turns", keep_turns, int, least=1)
     check_setting("min_chars", min_chars, int, least=0)
@@ -99,16 +99,16 @@ def summarize(
 
         config = ToolLoopConfig(compaction=summarize(provider, max_chars=200_000))
 
-    The instructions stay, and the summary stands as a user message in the place of what it summarizes. The usage of its
-    requests is not part of the loop's.
+    The instructions stay, and the summary is a user message in place of the older messages. The usage of its requests
+    is not part of the loop's.
 
     Args:
         provider: The provider that summarizes.
-        max_chars: How long a transcript may be, as JSON, before it is summarized.
-        keep: How many of the newest messages stay as they are.
+        max_chars: The maximum length of a transcript, as JSON, that is not summarized.
+        keep: The number of newest messages that stay unchanged.
 
     Raises:
-        ProviderError: From the loop, where the summary can't be had.
+        ProviderError: From the loop, if the provider fails.
     """
     check_setting("keep", keep, int, least=1)
     check_setting("max_chars", max_chars, int, least=0)
@@ -128,7 +128,7 @@ class _Summary:
         return transcript if len(dump_messages(transcript)) <= self.max_chars else await self.shorten(transcript)
 
     async def shorten(self, transcript: Sequence[Message]) -> Sequence[Message]:
-        """Return a transcript whose older messages are a summary, whatever its length is."""
+        """Return a transcript whose older messages are summarized, whatever its length is."""
         instructions = next(
             (index for index, message in enumerate(transcript) if not isinstance(message, SystemMessage)), 0
         )
@@ -178,11 +178,11 @@ async def ask_compaction(
     Args:
         compaction: The compaction.
         transcript: The transcript.
-        is_too_long: True where the model refused it: `summarize` then works whatever the length is, and where a
-            compaction changes nothing, the older half of the messages is left out.
+        is_too_long: True if the model refused it: `summarize` then works whatever the length is, and if a compaction
+            changes nothing, the older half of the messages is left out.
 
     Raises:
-        LoopError: It raised, or returned what is no valid transcript.
+        LoopError: It raised an exception, or returned no valid transcript.
     """
     try:
         shorter = (
@@ -209,14 +209,14 @@ async def ask_compaction(
 
 
 def _pass_on_trust(before: Sequence[Message], after: list[Message]) -> list[Message]:
-    """Return a shorter transcript in which what was made of untrusted texts is untrusted, too."""
+    """Return a shorter transcript in which new messages are untrusted if the old ones had untrusted texts."""
     if not any(map(is_untrusted, before)):
         return after
     known = {id(message) for message in before}
-    said = {(message.role, message.text) for message in before if not is_untrusted(message)}
+    trusted = {(message.role, message.text) for message in before if not is_untrusted(message)}
     return [
         message
-        if isinstance(message, AssistantMessage) or id(message) in known or (message.role, message.text) in said
+        if isinstance(message, AssistantMessage) or id(message) in known or (message.role, message.text) in trusted
         else replace(message, trust="untrusted")
         for message in after
     ]

@@ -1,4 +1,4 @@
-"""The settings of a loop, each with a default that is safe without thinking; its prompt, checked; its steering."""
+"""The settings of a loop, with safe defaults; the checks of its prompt; and its steering queue."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ class Steering:
         config = ToolLoopConfig(steering=steering)
         steering.steer("Stop, that is the wrong list!")  # while the loop runs, from another task or thread
 
-    What is steered is read between the units of execution: calls that have not started are skipped and answered, and
-    the message comes after the results. A follow-up waits until the loop would end, and opens another turn. What a loop
-    did not bring into its transcript, because it ended before, stays here for the next one: no message is lost.
+    A steered message is read between the units of execution: calls that have not started are skipped and answered, and
+    the message follows the results. A follow-up waits until the loop would end, and opens another turn. Messages that
+    did not reach the transcript before the loop ended stay in the queue for the next one: no message is lost.
     """
 
     __slots__ = ("_follow_ups", "_steered")
@@ -90,36 +90,36 @@ class Steering:
         self._follow_ups: deque[Message] = deque()
 
     def steer(self, message: str | Message) -> None:
-        """Interrupt: the model reads it before anything else is done.
+        """Interrupt the loop: the model reads the message before any further call runs.
 
         Raises:
-            TranscriptError: It can't stand alone, such as a result without its call.
+            TranscriptError: It is no message of its own, such as a result without its call.
         """
         self._steered.append(_as_message(message))
 
     def follow_up(self, message: str | Message) -> None:
-        """Add something to do once the loop would end.
+        """Add a message for the moment when the loop would end.
 
         Raises:
-            TranscriptError: It can't stand alone.
+            TranscriptError: As for `steer`.
         """
         self._follow_ups.append(_as_message(message))
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing waits."""
+        """True if no message is queued."""
         return not self._steered and not self._follow_ups
 
     def put_back(self, messages: Sequence[Message]) -> None:
-        """Keep what was taken as steered and reached no model, before all that was steered since."""
+        """Return steered messages that no model has read to the head of the queue."""
         self._steered.extendleft(reversed(messages))
 
     def take_steered(self) -> list[Message]:
-        """Return all that was steered and forget it."""
+        """Remove and return all steered messages."""
         return _drain_queue(self._steered)
 
     def take_follow_up(self) -> list[Message]:
-        """Return the next follow-up, as a list of at most one, and forget it."""
+        """Remove and return the next follow-up, as a list of at most one."""
         return [self._follow_ups.popleft()] if self._follow_ups else []
 
 
@@ -132,7 +132,7 @@ def _as_message(message: str | Message) -> Message:
 
 def _drain_queue(queue: deque[Message]) -> list[Message]:
     taken: list[Message] = []
-    # Others may append meanwhile; popleft is atomic, copying and clearing would not be.
+    # Other threads may append meanwhile: popleft is atomic, unlike a copy that is cleared.
     while queue:
         taken.append(queue.popleft())
     return taken
@@ -140,7 +140,7 @@ def _drain_queue(queue: deque[Message]) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
-    """One call after the other, in call order."""
+    """Run calls one after another, in call order."""
 
     unit_size: ClassVar[int] = 1
     limit: ClassVar[None] = None
@@ -148,7 +148,7 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Settings):
-    """All calls of a turn at once, or at most `limit` of them."""
+    """Run all calls of a turn at once, or at most `limit` of them."""
 
     unit_size: ClassVar[int] = 0
     limit: PositiveInt | None = None
@@ -159,14 +159,14 @@ class Parallel(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Batched(Settings):
-    """Groups of `size` calls; a group starts when the one before has ended."""
+    """Run calls in groups of `size`; a group starts when the previous one has ended."""
 
     limit: ClassVar[None] = None
     size: PositiveInt
 
     @property
     def unit_size(self) -> int:
-        """How many calls are begun together; 0 for all."""
+        """The number of calls that start together; 0 for all."""
         return self.size
 
     def __post_init__(self) -> None:
@@ -174,24 +174,23 @@ class Batched(Settings):
 
 
 Execution: TypeAlias = Sequential | Parallel | Batched
-"""How the calls of a turn run: one after the other, at once, or in batches."""
+"""The order in which the calls of a turn run: one after another, at once, or in batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRetryConfig(Settings):
-    """How often a failed request to the model is made again, where its error is one that a retry may cure.
+    """How often a failed request to the model is repeated, if its error is retryable.
 
     The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)`` times a
-    random factor between ``1 - jitter`` and ``1 + jitter``, or what the server asked for in Retry-After if that is
-    longer. A server that asks for more than `max_backoff` seconds is not waited for: the error is raised, with its
-    `retry_after`.
+    random factor between ``1 - jitter`` and ``1 + jitter``, or the server's Retry-After if that is longer. A server
+    that asks for more than `max_backoff` seconds is not waited for: the error is raised, with its `retry_after`.
 
     Args:
-        max_retries: Requests after the first; 0 makes none.
+        max_retries: The number of retries; 0 disables them.
         initial_backoff: Seconds before the first retry.
-        max_backoff: The longest pause in seconds.
-        backoff_multiplier: How much longer each pause is than the one before.
-        jitter: How far a pause may differ, from 0 to 1.
+        max_backoff: The maximum pause in seconds.
+        backoff_multiplier: The ratio of each pause to the previous one.
+        jitter: The relative deviation of a pause, from 0 to 1.
     """
 
     max_retries: NonNegativeInt = 3
@@ -215,10 +214,10 @@ class ProviderRetryConfig(Settings):
 
 
 ANSWER_TOOL = "final_answer"
-"""The tool by which a model gives its answer."""
+"""The name of the tool that a model calls to answer."""
 
 Compaction: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
-"""Gives a shorter transcript, or the same; must not change the one it is given."""
+"""Returns a shorter transcript, or the same; must not change the one that it is passed."""
 
 
 Instructions: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
@@ -227,12 +226,12 @@ Instructions: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits(Settings):
-    """How much a run may do, its turns apart (`max_iterations`).
+    """The limits of a run, except for that of its turns (`max_iterations`).
 
     Args:
-        usage: The limits on what this loop and the loops inside its tools spend together; None sets no limit.
-        calls_per_turn: How many calls of one reply are run at most; the others are answered "not run"; None runs all.
-            A reply of more than 2,000 calls is an error, unless this number is larger.
+        usage: The limits on the total usage of this loop and the loops inside its tools; None sets no limit.
+        calls_per_turn: The maximum number of calls of one reply that run; the others are answered "not run"; None runs
+            all. A reply of more than 2,000 calls is an error, unless this number is larger.
     """
 
     usage: UsageLimits | None = None
@@ -243,39 +242,37 @@ class LoopLimits(Settings):
 
 
 AnswerCheck: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any]
-"""Judges an answer: ``check(answer)`` or ``check(ctx, answer)``, sync or async; what it returns is the answer."""
+"""Validates an answer: ``check(answer)`` or ``check(ctx, answer)``, sync or async; returns the final answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat(Settings, Generic[Out]):
-    """How the answer is given: by a call of a tool, so that no text is taken for it, or as a value of a type.
+    """The form of the answer: a value of a type, the call of a function, or a text that is passed to a tool.
 
-    ``AnswerFormat(Model)`` has the answer checked, and given as `ToolLoopResult.output`. With functions, such as
-    ``AnswerFormat([book, refuse])``, the model ends the run by calling one of them, and the output is what it returned.
-    ``AnswerFormat()`` has the answer given as text, in a call of ``final_answer``: a model that loses its thread and
-    writes words instead of calls is asked to go on, and what it wrote is not the answer. `ToolLoopResult.text` is, and
-    the reason `ResultAsAnswer`.
+    With ``AnswerFormat(Model)`` the answer is validated, and is `ToolLoopResult.output`. With functions, such as
+    ``AnswerFormat([book, refuse])``, the model ends the run by calling one of them, and the output is its return value.
+    With ``AnswerFormat()`` the answer is a text, the argument of a call of ``final_answer``: a model that replies in
+    words instead is asked to continue, and these words are not the answer. The reason is `ResultAsAnswer`.
 
     Args:
         type: The type, also a union such as ``A | B`` or a ``Literal``; or the functions of which the model calls one,
-            plain ones or tools; left out for text.
-        check: Judges an answer that is of the type: ``check(answer)`` or ``check(ctx, answer)``, sync (in a worker
-            thread) or async. It returns the answer, or another in its place; a `ToolError` that it raises is what the
-            model reads. Anything else that it raises, and a check that outlasts ``timeouts.tool``, is a wrong answer
-            too.
+            plain ones or tools; omitted for text.
+        check: Validates an answer of the type: ``check(answer)`` or ``check(ctx, answer)``, sync (in a worker thread)
+            or async. It returns the answer, or a replacement; the model reads the message of a `ToolError` that it
+            raises. Any other exception, and exceeding ``timeouts.tool``, also counts as a wrong answer.
         mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
             `response_format`, and needs a type.
         max_retries: How often the model is asked again after a reply without a valid answer: one in words, a wrong
             call of ``final_answer``, or one that the check refused; then the loop ends as `NoValidAnswer`, without an
             `output`.
-        forces_calls: True where each request sets ``tool_choice="required"``, so that the model can't reply in words
-            where its server obeys. It is off by default, since some models can't think and be forced at once.
-        keep_valid: For a list: True where the items that are valid are the answer, if there are any, and the problems
-            of the others are `ToolLoopResult.answer_problems`; else one wrong item makes the answer a wrong one.
+        forces_calls: True sets ``tool_choice="required"`` in each request, so that the model can't reply in words if
+            its server complies. It is off by default, since some models can't reason when they are forced.
+        keep_valid: For a list: True accepts the valid items, if there are any, and reports the problems of the others
+            as `ToolLoopResult.answer_problems`; by default one wrong item makes the answer invalid.
 
     Attributes:
         functions: The functions as tools.
-        tool_names: The tools by which the model answers; none in mode ``native``.
+        tool_names: The tools that the model calls to answer; none in mode ``native``.
     """
 
     type: TypeForm[Out] = cast("TypeForm[Out]", None)
@@ -379,12 +376,12 @@ class AnswerFormat(Settings, Generic[Out]):
 
     @property
     def has_type(self) -> bool:
-        """True where the answer is to be of a type, and not text."""
+        """True if the answer is of a type, and no plain text."""
         return cast("object", self.type) is not None
 
 
 def _read_functions(given: Sequence[object], answer: AnswerFormat[Any]) -> tuple[FunctionTool[Any, ..., Any], ...]:
-    """Return the functions by which an answer is given, as tools."""
+    """Return the functions that the model calls to answer, as tools."""
     if not given or not all(map(callable, given)):
         raise ConfigurationError(
             "a list as the answer's type names the functions of which the model calls one, such as [book, refuse]; "
@@ -414,16 +411,16 @@ def _read_function(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
     return tool_from_function(function)
 
 
-# What is often given to a loop or its settings by another name, or one level too high or too low.
+# Arguments that are often passed under another name, or at another level.
 _BESIDE_THE_CONFIG: Mapping[str, str] = {
     "system": "system_prompt=...",
     "system_message": "system_prompt=...",
     "instructions": "system_prompt=..., or config=ToolLoopConfig(instructions=(...,)) for what each turn changes",
     "context": "ctx=...",
     "deps": "ctx=...",
-    "messages": "them in the place of the prompt",
-    "snapshot": "it in the place of the prompt",
-    "tools": "ChatRequest(messages=..., tools=...) in the place of the prompt, or a scope of the registry",
+    "messages": "them in place of the prompt",
+    "snapshot": "it in place of the prompt",
+    "tools": "ChatRequest(messages=..., tools=...) in place of the prompt, or a scope of the registry",
     "model": "it into the provider, such as OpenAIProvider('gpt-5')",
 }
 _OTHER_SPELLINGS: Mapping[str, str] = {
@@ -449,18 +446,18 @@ _OTHER_SPELLINGS: Mapping[str, str] = {
 
 
 def explain_loop_keyword(name: str) -> str:
-    """Return what to write in place of a keyword that a loop does not take; empty where that is not known."""
+    """Return the replacement for a keyword that a loop does not take; empty if none is known."""
     if name in _BESIDE_THE_CONFIG:
         return _BESIDE_THE_CONFIG[name]
     if name in {field.name for field in fields(ChatRequest)}:
-        return f"ChatRequest(messages=..., {name}=...) in the place of the prompt"
+        return f"ChatRequest(messages=..., {name}=...) in place of the prompt"
     if name in SAMPLING_OPTIONS:
         return f"config=ToolLoopConfig(request_options={{'{name}': ...}})"
     return f"config=ToolLoopConfig({_OTHER_SPELLINGS[name]})" if name in _OTHER_SPELLINGS else ""
 
 
 def explain_setting(name: str) -> str:
-    """Return what to write in place of a keyword that `ToolLoopConfig` does not take; empty where that is not known."""
+    """Return the replacement for a keyword that `ToolLoopConfig` does not take; empty if none is known."""
     if name in _OTHER_SPELLINGS:
         return _OTHER_SPELLINGS[name]
     if name in SAMPLING_OPTIONS:
@@ -470,17 +467,17 @@ def explain_setting(name: str) -> str:
 
 
 Embed: TypeAlias = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""Returns a vector for each text; it may take its time, and runs in a worker thread."""
+"""Returns a vector for each text; runs in a worker thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSearch(Settings):
-    """How a model finds deferred tools, where its vendor has no search for them, or where an embedding is given.
+    """How a model finds deferred tools if its vendor has no search for them, or if there is an embedding.
 
     Args:
-        most: How many tools one search finds.
-        embed: A function that returns vectors of texts, whose likeness is counted beside the words; None counts words
-            alone. With one the search is ours for every vendor.
+        most: The number of tools that one search finds.
+        embed: A function that returns vectors of texts, whose similarity counts in addition to the words; None counts
+            words alone. With an embedding the search is ours for every vendor.
     """
 
     most: PositiveInt = 5
@@ -500,44 +497,44 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         result = await tool_loop(provider, registry, "Tidy up.", config=config)
 
     Args:
-        max_iterations: The most turns that run tools; then the loop ends as `MaxIterations`.
+        max_iterations: The maximum number of turns that run tools; then the loop ends as `MaxIterations`.
         on_max_iterations: ``stop`` ends with the last response; ``answer`` asks once more, without tools.
         execution: How the calls of a turn run; their results are always in call order.
-        timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.
-        max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
+        timeout: Seconds for the whole loop; running calls and requests are cancelled then, and nothing is raised.
+        max_depth: The maximum number of nested loops, including this one; an inner loop can't raise it.
         stop_when: Asked after each response; see `stop_after`, `when_called`, `token_budget`.
-        loop_detection: How a model that repeats itself is found and handled; None looks for no repetition.
-        limits: How much the run may spend, and how many calls of a reply are run.
-        answer: How the answer is given, where it is to be more than a reply in words.
-        provider_retry: How failed requests are repeated.
+        loop_detection: How a model that repeats itself is detected and handled; None detects no repetition.
+        limits: The limits of the usage and of the calls of a reply.
+        answer: The form of the answer; None accepts a reply in words.
+        provider_retry: How failed requests are retried.
         middleware: The middleware around runs, requests and calls; the first is the outermost.
-        on_event: Takes each event; raising changes nothing.
-        stream: True where the model is asked for its answer in pieces; None asks for them when somebody takes events.
-        keep_partial: True where the text of an answer that is cut off while it comes stays in the transcript, as a
-            message without calls: of a stream that is left, cancelled, timed out or broken, what its reader has seen.
-        steering: A queue into which others write messages for the model while the loop runs.
-        compaction: Asked before each request for a shorter transcript, and once more where the model refuses that as
-            too long; where it leaves such a transcript as it is, the older half is left out.
-        tool_search: How the model finds tools with ``defer=True``, where its vendor has no search for them.
+        on_event: Receives each event; an exception is logged and changes nothing.
+        stream: True streams the replies of the model; None streams them if somebody receives events.
+        keep_partial: True keeps the text of an interrupted reply in the transcript, as a message without calls: of a
+            stream that was left, cancelled, timed out or broken, the text that its reader has seen.
+        steering: A queue of messages that others send to the model while the loop runs.
+        compaction: Called before each request for a shorter transcript, and once more if the model refuses that as too
+            long; if it does not shorten such a transcript, the older half is left out.
+        tool_search: How the model finds tools with ``defer=True`` if its vendor has no search for them.
         signing_key: A secret of the application that seals its snapshots and the entries of its journal, such as 32
-            random bytes: those that are not sealed with it are not restored. Without one a snapshot or a journal is
-            only as trustworthy as its store: who can write there can have any tool called with any arguments.
-        binds_descriptions: True where a decision on a call no longer holds once the words change that describe its tool
-            or parameters. By default it is bound to the call's turn, tool, schema and arguments, so that a word mended
-            in a docstring does not void the decisions that are awaited.
-        request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
-            of the secrets among those (telling names, all headers and query values): give them here to restore it.
+            random bytes: those without its seal are not restored. Without a key a snapshot or a journal is only as
+            trustworthy as its store: anyone who can write there can have any tool called with any arguments.
+        binds_descriptions: True voids a decision on a call when the description of its tool or parameters changes. By
+            default it is bound to the call's turn, tool, schema and arguments, so that a corrected docstring does not
+            void pending decisions.
+        request_options: Merged into the `ChatRequest.options` of each request, by name. A snapshot has ``***`` in place
+            of secrets among the options (by their names, and all headers and query values): give them here to restore.
         instructions: Functions of the context, which may be async: called before each turn, for a text that the model
             reads last, after the transcript, and that is not part of it. So instructions that change leave the
-            beginning of the request as it was, and the server's cache of it holds. None and an empty text say nothing.
-        journal: The log of a durable run: a run that is started again with it goes on where it was, and runs no call
+            beginning of the request unchanged, and the server's cache of it valid. None and an empty text add nothing.
+        journal: The log of a durable run: a run that is started again with it resumes where it ended, and runs no call
             twice; see `toolkit.durable`. None makes a run that is not durable.
 
     The settings of calls are those of `CallConfig`: `on_tool_call`, `timeouts`, `output`, `cache` and others.
 
     Attributes:
-        policy: The part of this that holds for every call; made here, once for all runs.
-        on_event_may_wait: True where `on_event` may give something to await.
+        policy: The settings for every call; made once for all runs.
+        on_event_may_wait: True if `on_event` may return an awaitable.
     """
 
     max_iterations: NonNegativeInt = 10
@@ -569,12 +566,12 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
 
     @property
     def asks_by_tool(self) -> bool:
-        """True where the model is to give its answer by calling a tool."""
+        """True if the model calls a tool to answer."""
         return bool(self.answer_tools)
 
     @property
     def answer_tools(self) -> tuple[str, ...]:
-        """The names of the tools by which the model is to give its answer."""
+        """The names of the tools that the model calls to answer."""
         return () if self.answer is None else self.answer.tool_names
 
     def __post_init__(self) -> None:
@@ -594,7 +591,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
 
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()
-"""The settings where none are given."""
+"""The default settings."""
 
 
 _logger = logging.getLogger("toolkit.loop")
@@ -603,7 +600,7 @@ Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
 """The start of a loop: a question, a transcript, a request with its settings, or a saved loop."""
 
 Decisions: TypeAlias = Mapping[str, Approval | bool | str]
-"""The decisions on the calls of a snapshot, by call id; each holds for the call as it is pending in that snapshot."""
+"""The decisions on the calls of a snapshot, by call id; each is valid for the call as it is pending there."""
 
 
 SystemPrompt: TypeAlias = str | Callable[[Ctx], str | Awaitable[str]]
@@ -617,20 +614,20 @@ class LoopOptions(TypedDict, Generic[Out, Ctx], total=False):
     """The settings; by default `ToolLoopConfig()`."""
 
     system_prompt: SystemPrompt[Ctx]
-    """Stands first, in the place of one that the transcript begins with; by default there is none.
+    """The first message; it replaces a system prompt that the transcript begins with. By default there is none.
 
-    A function of the context, which may be async, is called once, when the run begins; a snapshot holds its text.
+    A function of the context, which may be async, is called once, when the run begins; a snapshot has its text.
     """
 
     decisions: Decisions | None
-    """With a snapshot: what was decided on calls that await it, by their ids; by default nothing."""
+    """With a snapshot: the decisions on the pending calls, by their ids; by default there are none."""
 
 
 def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:
-    """Check that what a loop is made of is of the right kind.
+    """Check the types of the arguments of a loop.
 
     Raises:
-        ConfigurationError: Says which part is not, and what would fit.
+        ConfigurationError: One is of another type; the message says what would fit.
     """
     if isinstance(provider, type) or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
         raise ConfigurationError(
@@ -658,7 +655,7 @@ def check_keywords(misspelled: Iterable[str]) -> None:
     """Refuse keywords that a loop does not take.
 
     Raises:
-        ConfigurationError: Says where what was meant goes.
+        ConfigurationError: There is one; the message says what to write instead.
     """
     for name in misspelled:
         advice = explain_loop_keyword(name)
@@ -676,10 +673,10 @@ KEYWORDS = ("ctx", "config", "system_prompt", "decisions")
 
 
 def check_places(misplaced: Sequence[object]) -> None:
-    """Refuse what is given to a loop by its place, behind the prompt.
+    """Refuse positional arguments after the prompt.
 
     Raises:
-        ConfigurationError: Says how to give it.
+        ConfigurationError: Always; the message says how to pass them.
     """
     first, given = misplaced[0], describe_value(misplaced[0])
     name = "config" if isinstance(first, ToolLoopConfig) else "ctx"
@@ -689,7 +686,7 @@ def check_places(misplaced: Sequence[object]) -> None:
 
 
 def check_messages(name: str, messages: object) -> None:
-    """Refuse a message, or a text, in the place of a list of messages.
+    """Refuse a message or a text in place of a list of messages.
 
     Raises:
         ConfigurationError: It is one.
@@ -703,10 +700,10 @@ def check_messages(name: str, messages: object) -> None:
 def check_prompt(
     prompt: str | Sequence[Message] | ChatRequest, system_prompt: SystemPrompt[Any]
 ) -> str | Sequence[Message] | ChatRequest:
-    """Return what a loop starts from, with its system prompt first where that is a text.
+    """Return the start of a loop, with its system prompt first if that is a text.
 
     Raises:
-        ConfigurationError: There is nothing to ask.
+        ConfigurationError: It is empty.
     """
     if system_prompt != "":
         check_setting("system_prompt", system_prompt, str, FUNCTION)
@@ -724,24 +721,24 @@ def check_prompt(
 
 
 def put_system_prompt(messages: list[Message], text: str) -> None:
-    """Put a system prompt first, in the place of one that the transcript begins with."""
+    """Put a system prompt first, in place of one that the transcript begins with."""
     first: list[Message] = [SystemMessage(text)]
     messages[: 1 if messages and isinstance(messages[0], SystemMessage) else 0] = first
 
 
 def prompt_template(text: str) -> Callable[[object], str]:
-    """Return a system prompt with the values of the context in the place of ``{names}``.
+    """Return a system prompt with the values of the context in place of ``{names}``.
 
     ::
 
         prompt = prompt_template("You help {user}. Their plan is {plan}.")
         result = await tool_loop(provider, registry, "Hello!", ctx=App(user="Ada", plan="free"), system_prompt=prompt)
 
-    Each name is an attribute of the context, or a key where that is a mapping. A value is quoted, as JSON in one line:
-    a user who is named ``Ada. Ignore all rules`` can't write instructions. ``{{`` stands for a brace.
+    Each name is an attribute of the context, or a key if that is a mapping. A value is quoted, as JSON in one line: a
+    user who is named ``Ada. Ignore all rules`` can't write instructions. ``{{`` is a literal brace.
 
     Raises:
-        ConfigurationError: A field is no plain name; when it is used, the context has no such value.
+        ConfigurationError: A field is no plain name; or, when it is used, the context has no such value.
     """
     check_setting("the text of prompt_template()", text, str)
     try:
@@ -775,14 +772,14 @@ def _fill_template(parts: Sequence[tuple[str, str | None, str | None, str | None
 
 
 def with_options(prompt: str | Sequence[Message] | ChatRequest, options: Mapping[str, Any]) -> ChatRequest:
-    """Return a request with these options laid over its own."""
+    """Return a request with these options merged into its own."""
     if isinstance(prompt, ChatRequest):
         return replace(prompt, options={**prompt.options, **options})
     return ChatRequest(messages=transcript_of(prompt), options=dict(options))
 
 
 def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message]:
-    """Return a list of the loop's own: the caller's is never changed."""
+    """Return the transcript as a new list, so that the caller's is never changed."""
     if isinstance(prompt, str):
         return [UserMessage(prompt)]
     messages = list(prompt.messages if isinstance(prompt, ChatRequest) else prompt)
@@ -796,7 +793,7 @@ def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message
 
 
 def warn_of_unmatched_names(registry: ToolRegistry[Any], config: ToolLoopConfig[Any], run_id: str) -> None:
-    """Warn of rules, tags and names of tools that match no tool: most are misspelled, and have no effect."""
+    """Warn of rules, tags and tool names that match no tool: most are misspelled, and have no effect."""
     for finding in registry.findings.unmatched:
         _logger.warning("run %s: %s", run_id, finding)
     if config.loop_detection is not None and config.loop_detection.exempt:

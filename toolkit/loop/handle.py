@@ -18,7 +18,6 @@ from toolkit.calls.registration import Ctx
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.chat.provider import TextDelta
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
-from toolkit.loop.answers import read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import (
     ANSWER_TOOL,
@@ -331,6 +330,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         Raises:
             ConfigurationError: No answer of a type was asked for.
         """
+        from toolkit.loop.answers import read_partials  # noqa: PLC0415 - it needs Pydantic, which is slow to import
+
         return read_partials(self._run.config)
 
     async def run_into(self, feed: EventFeed, *, to_end: bool = True) -> None:
@@ -345,7 +346,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
         Raises:
             LoopUsageError: It is running already.
-            TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
+            TranscriptError: The `messages` were edited and are not valid anymore; repair them and call it again.
             ConfigurationError: The loop has a journal, and is not stepped.
         """
         if self._run.log is not None:
@@ -700,35 +701,18 @@ def _list_keywords() -> None:
 _list_keywords()
 
 
-class StreamedLoop(Protocol[Out]):
-    """The loop behind a stream: a `ToolLoopHandle`."""
+class _StreamedLoop(Protocol[Out]):
+    """The loop behind a stream, as `ToolLoopHandle` is."""
 
     @property
-    def result(self) -> ToolLoopResult[Out]:
-        """The result, once the run has ended."""
-        ...
-
+    def result(self) -> ToolLoopResult[Out]: ...
     @property
-    def messages(self) -> list[Message]:
-        """The transcript."""
-        ...
-
+    def messages(self) -> list[Message]: ...
     @property
-    def usage(self) -> Usage:
-        """The sum over all requests so far."""
-        ...
-
-    def cancel(self, reason: str | None = None) -> None:
-        """Have the run end as `Cancelled`."""
-        ...
-
-    def read_partials(self) -> PartialAnswers:
-        """Return a reader of the typed answer while it comes."""
-        ...
-
-    def run_into(self, feed: EventFeed) -> Awaitable[None]:
-        """Run to the end, with the events for the reader of `feed`."""
-        ...
+    def usage(self) -> Usage: ...
+    def cancel(self, reason: str | None = None) -> None: ...
+    def read_partials(self) -> PartialAnswers: ...
+    def run_into(self, feed: EventFeed) -> Awaitable[None]: ...
 
 
 class _EnteredView:
@@ -762,7 +746,7 @@ class EventStream(_EnteredView, Generic[Out]):
         "'async with tool_loop_stream(...) as events:' and inside 'async for event in events:'"
     )
 
-    def __init__(self, loop: StreamedLoop[Out], capacity: int = 0) -> None:
+    def __init__(self, loop: _StreamedLoop[Out], capacity: int = 0) -> None:
         self._loop = loop
         self._feed = EventFeed(capacity)
         self._ended = anyio.Event()
@@ -809,7 +793,7 @@ class EventStream(_EnteredView, Generic[Out]):
             return event
         if not self._is_left:
             self._raise_fatal()
-            _ = self.result  # raises what made the run fail
+            _ = self._loop.result  # raises the exception of a failed run
         raise StopAsyncIteration
 
     async def partial_answers(self) -> AsyncIterator[Out]:
@@ -898,7 +882,7 @@ class ChannelEvents(EventStream[Out]):
 
     __slots__ = ("_reader",)
 
-    def __init__(self, loop: StreamedLoop[Out], capacity: int) -> None:
+    def __init__(self, loop: _StreamedLoop[Out], capacity: int) -> None:
         super().__init__(loop, capacity)
         self._reader: int | None = None
 
@@ -959,7 +943,7 @@ class EventChannel(_EnteredView, Generic[Out]):
         "enter a channel to get its events and its handle: 'async with tool_loop_channel(...) as (events, handle):'"
     )
 
-    def __init__(self, loop: StreamedLoop[Out], buffer_size: int) -> None:
+    def __init__(self, loop: _StreamedLoop[Out], buffer_size: int) -> None:
         check_setting("buffer_size", buffer_size, int, least=0)
         self._events = ChannelEvents(loop, buffer_size)
 

@@ -1,19 +1,19 @@
-"""The log of a durable run: each piece of work goes by way of it, and is taken from it, or done and written down.
+"""The log of a durable run: each piece of work goes through it, and its outcome is read from it, or done and recorded.
 
-A log is the feeds of the machine (`toolkit.loop.state`), not what the application's code does: replaying it calls no
-tool, hook, guard or provider. These are its entries, in the order of a run::
+A log has the feeds of the machine (`toolkit.loop.state`), and not the actions of the application's code: replaying it
+calls no tool, hook, guard or provider. These are its entries, in the order of a run::
 
-    begin       the version of this form, the prompt, what makes the run's digests its own, and the trace context
+    begin       the version of this format, the prompt, the salt of the run's digests, and the trace context
     compact N   the transcript as it was shortened before turn N
-    turn N      the reply, and what was decided on its calls where nobody has to be asked
-    decide N    what was decided on them where somebody is asked
-    unit N.K    only before the second unit of a turn, or one after a late decision: its calls are about to start
+    turn N      the reply, and the decisions on its calls if nobody has to be asked
+    decide N    the decisions on them if somebody is asked
+    unit N.K    only before the second unit of a turn, or one after a deferred decision: its calls are about to start
     call ID     the result of a call
     decided K   a decision that was awaited
 
-Each names the process that wrote it. An entry before a unit is the mark that its calls may have started: a process that
-finds the mark of another one, and no result of a call, answers that the call may have taken effect. The mark
-also names the calls whose loops have logs of their own.
+An entry before a unit is the mark that its calls may have started, by the process that it names: a process that finds
+the mark of another one, and no result of a call, answers that the call may have taken effect. The mark also names the
+calls whose loops have logs of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
@@ -37,10 +37,9 @@ from toolkit.calls.approval import put_off_asked
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.calls.registration import Ctx
 from toolkit.calls.run import CallReturned, run as run_call
-from toolkit.chat import ToolCall, ToolResult
+from toolkit.chat import ToolResult
 from toolkit.chat.messages import messages_to_plain
 from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
-from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
     JournalError,
@@ -100,24 +99,19 @@ class RunJournal(Generic[Ctx]):
     Args:
         journal: Stores it.
         run: The run.
-        outer: The logs of the call that this run is part of; with its key, which seals this log too.
+        outer: The logs of the call that this run is part of; their key also seals this log.
 
     Attributes:
-        signing_key: Seals the entries.
         config: The settings for the machine, whose questions to the application are recorded.
-        works: The pieces of work that are under way.
-        is_cut: True where all that is done is to end, because the run was cancelled.
-        is_failing: True where it is to end because the run has failed.
     """
 
     def __init__(self, journal: Journal, run: Run[Ctx, Any], outer: NestedJournals | None = None) -> None:
         config = run.config
         self._journal = journal
         self._run = run
-        self.signing_key: str | bytes | None = config.signing_key or (None if outer is None else outer.signing_key)
-        self._seals = _Seals(self.signing_key, journal.run_id)
-        self._states = _LoopStates(run, None if outer is None else outer.states)
-        self._side = _SideState(run, self._states)
+        self._signing_key = config.signing_key or (None if outer is None else outer.signing_key)
+        self._seals = _Seals(self._signing_key, journal.run_id)
+        self._side = _SideState(run, None if outer is None else outer.side)
         self._stop_when = config.stop_when
         asked = config.stop_when is not None
         self.config: ToolLoopConfig[Any] = replace(config, stop_when=self._ask_stop_when) if asked else config
@@ -126,17 +120,17 @@ class RunJournal(Generic[Ctx]):
         self._prompt: JournalValue = {}
         self._has_begun = self._has_emitted_start = self._has_replayed = False
         self._token = os.urandom(8).hex()  # of this attempt at the run
-        self._marked_by: str | None = None  # whose mark stands before the unit that is next
-        self._logged: Collection[str] = ()  # the calls of that whose loops have logs
+        self._marked_by: str | None = None  # the token of the process that has marked the next unit
+        self._logged: Collection[str] = ()  # the calls of that unit whose loops have logs
         self._unit = self._decided = 0
         self._arguments: dict[str, str] = {}
         self._bindings: dict[str, str] = {}
-        self.works: set[_LiveWork] = set()
-        self._unit_works: list[_LiveWork] = []
-        self._is_ahead = True  # knows what loops inside of the unit's calls did in other processes
+        self._works: set[_Work] = set()  # that are being done
+        self._unit_works: list[_Work] = []
+        self._is_ahead = True  # knows what the loops inside the unit's calls did in other processes
         self._ahead = anyio.Lock()
-        self.is_cut: bool = False
-        self.is_failing: bool = False
+        self._is_cut = False  # all work is to end, because the run was cancelled
+        self._is_failing = False  # the same, because the run has failed
 
     def refuse_steps(self) -> None:
         """Refuse to be stepped by hand.
@@ -159,39 +153,37 @@ class RunJournal(Generic[Ctx]):
         return self._time
 
     def feed(self, feed: Feed) -> None:
-        """Feed the machine, and write down each feed that comes out of the work of an entry.
-
-        Which entry it belongs to is known by the context: each piece of work has a record of its own.
+        """Feed the machine, and record the feed in the entry of the current piece of work.
 
         Raises:
             LoopUsageError: It does not fit.
             JournalError: It can't be stored.
         """
-        state, record = self._run.state, _current_record.get()
-        while record is not None and record.log is not self:
-            record = record.outer
-        if record is None:
+        state, work = self._run.state, _current_work.get()
+        while work is not None and work.log is not self:
+            work = work.outer
+        if work is None:
             state.feed(feed)
             return
-        written = feed
+        recorded = feed
         if isinstance(feed, CallsPrepared) and not state.reads_calls:
-            written = replace(feed, calls=None)  # the answers of `stop_when` are recorded by themselves
+            recorded = replace(feed, calls=None)  # the answers of `stop_when` are recorded by themselves
         elif isinstance(feed, CallReturned) and feed.result.time is None:
-            feed = written = replace(feed, result=replace(feed.result, time=time.time()))
+            feed = recorded = replace(feed, result=replace(feed.result, time=time.time()))
         try:
-            plain = dump_feed(written, state.messages)
+            plain = dump_feed(recorded, state.messages)
         except ValueError as error:
             raise JournalError(f"{type(feed).__name__} can't be stored in the log of the run: {error}") from error
         state.feed(feed)
         if plain is not None:
-            record.feeds.append(plain)
+            work.feeds.append(plain)
 
     # the run
 
     async def drive(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Drive the run to its end, or to where it rests; a cancellation reaches what it does, and not its log."""
+        """Drive the run to its end or rest; a cancellation reaches its work, and not the log."""
         failure: BaseException | None = None
-        self._has_emitted_start = self.is_failing = False
+        self._has_emitted_start = self._is_failing = False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch_cancellation)
@@ -202,7 +194,7 @@ class RunJournal(Generic[Ctx]):
                         await self._settle_rest()
                     except CutError as cut:
                         failure = cut.__cause__
-                    except BaseException as error:  # noqa: BLE001 - it is raised where no group can take it
+                    except BaseException as error:  # noqa: BLE001 - raised below, not in a group
                         failure = error
                     await self._emit_start()
                 tasks.cancel_scope.cancel()
@@ -210,25 +202,20 @@ class RunJournal(Generic[Ctx]):
             if failure is None:
                 raise
         finally:
-            self.is_cut = False
+            self._is_cut = False
         if failure is not None:
             raise failure
-        await checkpoint_if_cancelled()  # what has cut the works has not come out of anything yet
+        await checkpoint_if_cancelled()  # a cancellation that has cut the works was not raised yet
 
     async def _watch_cancellation(self) -> None:
         try:
             await anyio.sleep_forever()
         finally:
-            self.is_cut = True
+            self._is_cut = True
             self._cut_works()
 
-    def take_failure(self) -> None:
-        """Cancel what is being done: the run fails."""
-        self.is_failing = True
-        self._cut_works()
-
     def _cut_works(self) -> None:
-        for work in self.works:
+        for work in self._works:
             if work.failure is None:
                 work.scope.cancel()
 
@@ -256,10 +243,10 @@ class RunJournal(Generic[Ctx]):
                 f"the log is of format {form!r}, and this library reads format {_FORMAT}: "
                 "go on with the library that wrote it"
             )
-        for what, mine in (("run", run.loop_id), ("prompt", prompt)):
-            if value.get(what) != mine:
+        for part, mine in (("run", run.loop_id), ("prompt", prompt)):
+            if value.get(part) != mine:
                 raise JournalError(
-                    f"the log was written by another run: its {what} is {_shorten_repr(value.get(what))}, "
+                    f"the log was written by another run: its {part} is {_shorten_repr(value.get(part))}, "
                     f"and this one's is {_shorten_repr(mine)}"
                 )
         approvals.salt = value["salt"]
@@ -268,7 +255,7 @@ class RunJournal(Generic[Ctx]):
         link_trace_context(value.get("trace", _NO_MAPPING))
 
     async def _settle_rest(self) -> None:
-        """Restore all that a result and a snapshot have, also where it was replayed."""
+        """Restore the parts of a result and a snapshot that were replayed."""
         run = self._run
         self._side.restore()
         if isinstance(run.state.reason, AwaitingApproval):
@@ -280,11 +267,6 @@ class RunJournal(Generic[Ctx]):
         run.restore_answer()
         await self._journal.finish()
 
-    async def go_live(self) -> None:
-        """Make ready for work that the log does not have."""
-        self._side.restore()
-        await self._emit_start()
-
     async def _emit_start(self) -> None:
         """Notify observers, once, that the run begins or goes on."""
         if not self._has_emitted_start:
@@ -294,46 +276,36 @@ class RunJournal(Generic[Ctx]):
     # the steps of a turn
 
     async def take_turn(self) -> None:
-        """Do what lies between two turns, and then ask the model, or shorten the transcript for that."""
+        """Begin a turn: compact the transcript, or ask the model."""
         run, state = self._run, self._run.state
         compacts = run.config.compaction is not None and state.is_at_boundary
         self._unit = 0
 
-        async def take() -> JournalValue:
+        async def take() -> None:
             await run.take_turn()
             if state.phase == "deciding" and not self._is_guarded():
                 await run.approvals.ask()
-            self._take_steered()
-            return self._write_mark()
 
-        name = "compact" if compacts else "turn"
-        self._take_mark(await self._do_once(f"{name} {state.iterations + 1}", take))
+        await self._do_marked(f"{'compact' if compacts else 'turn'} {state.iterations + 1}", take, self._write_mark)
 
     async def decide_calls(self) -> None:
-        """Have somebody decide on the calls of a reply, which may take long."""
+        """Ask guards and approvers about the calls of a reply, which may take long."""
         run = self._run
 
-        async def decide() -> JournalValue:
+        async def decide() -> None:
             undecided = run.state.turn.with_status("undecided")
             if any(entry.prepared is None for entry in undecided):
                 await run.approvals.prepare_turn(undecided)
             await run.approvals.ask()
-            self._take_steered()
-            return self._write_mark()
 
-        self._take_mark(await self._do_once(f"decide {run.state.iterations}", decide))
+        await self._do_marked(f"decide {run.state.iterations}", decide, self._write_mark)
 
     async def run_unit(self, calls: Sequence[OpenCall]) -> None:
         """Run the calls of a unit; each result is an entry."""
         run, state = self._run, self._run.state
         self._unit += 1
         if self._marked_by is None:
-
-            async def mark() -> JournalValue:
-                self._take_steered()
-                return self._write_token()
-
-            self._take_mark(await self._do_once(f"unit {state.iterations}.{self._unit}", mark))
+            await self._do_marked(f"unit {state.iterations}.{self._unit}", _do_nothing, self._write_token)
             if state.phase != "running" or state.next_calls() != calls:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
@@ -341,11 +313,11 @@ class RunJournal(Generic[Ctx]):
         limit = self.config.execution.limit
         places = None if limit is None else anyio.Semaphore(limit)
         works = [
-            _LiveWork(self, f"call {storable_id(entry.call.id)}", partial(self._do_call, entry, places, in_doubt))
+            _Work(self, f"call {storable_id(entry.call.id)}", partial(self._do_call, entry, places, in_doubt))
             for entry in calls
         ]
         entries = [
-            JournalEntry(work.name, work, is_nested=entry.call.id in self._logged, on_replay=work.take_stored)
+            self._make_entry(work, is_nested=entry.call.id in self._logged)
             for work, entry in zip(works, calls, strict=True)
         ]
         self._unit_works = works
@@ -355,11 +327,10 @@ class RunJournal(Generic[Ctx]):
             values.extend(await self._journal.all(entries))
 
         await run.run_beside_pump(run_all)
-        self._seals.take([(work.name, value) for work, value in zip(works, values, strict=True)])
-        self._take_unit(works, values)
+        self._take_entries(works, values)
 
     async def take_late(self) -> None:
-        """Go on with what was sent while the answer of a tool was under way."""
+        """Continue with messages that were sent while a tool was producing the answer."""
         if not isinstance(self._run.state.reason, (TypedAnswer, ResultAsAnswer)):
             return
 
@@ -386,24 +357,24 @@ class RunJournal(Generic[Ctx]):
                 run.feed(CallReturned(call.id, ready.result))
                 return {}
             self._check_binding(entry, ready)
-            if entry.status == "deferred":  # it is not what was decided on
+            if entry.status == "deferred":  # it has changed since the decision
                 return {}
             ledger = RunBudget(UsageLimits(), run.budget)
             log_name = storable_id(call.id)
             if entry.child is not None:
                 run.approvals.hand_over(entry, entry.child)
                 log_name = f"{log_name}.u{self._unit}"  # its loop goes on from a snapshot, in another log
-            nested = NestedJournals(self._journal, log_name, self.signing_key, self._states) if is_logged else None
+            nested = NestedJournals(self._journal, log_name, self._signing_key, self._side) if is_logged else None
             budget = None if run.budget is None else ledger
             frame = replace(run.frame, budget=budget, journals=nested)
             await run_in_own_context(run_call, ready, run.host_under(frame))
             return {} if budget is None else {"spent": ledger.spent}
 
     def _knows_ahead(self) -> bool:
-        return self._is_ahead or self._states.is_empty
+        return self._is_ahead or not self._side.has_middleware
 
     async def _read_ahead(self) -> None:
-        """Restore what the loops in calls of the unit did that had begun in another process, before any goes on."""
+        """Restore the state of middleware as loops in the unit's calls left it in another process, before any runs."""
         if self._knows_ahead():
             return  # without the lock, which lets the event loop take a turn: a tenth of a durable turn
         async with self._ahead:
@@ -412,39 +383,25 @@ class RunJournal(Generic[Ctx]):
             for work in self._unit_works:
                 if not work.is_noted:
                     for value in await self._journal.read_nested(work.name.removeprefix("call ")):
-                        self._states.note(value)
-            self._states.restore()
+                        self._side.note_states(value)
+            self._side.restore_states()
             self._is_ahead = True
 
     async def _find_ready(self, entry: OpenCall) -> Ready[Ctx] | Refused:
-        """Return a call that may run as it was decided on, perhaps in another process."""
+        """Return an approved call, prepared again if another process has decided on it."""
         prepared: Ready[Ctx] | Refused | None = entry.prepared
         if isinstance(prepared, Ready):
             return prepared
         return await self._run.approvals.prepare_again(entry, self._arguments.get(entry.call.id))
 
     def _check_binding(self, entry: OpenCall, ready: Ready[Ctx]) -> None:
-        """Have a call decided on again that is not what it was when that was done in another process."""
+        """Ask again about a call that has changed since another process decided on it."""
         binding = self._bindings.get(entry.call.id)
         if binding is not None:
             self._run.approvals.ask_again_if_changed(entry, ready, binding)
 
-    def _take_unit(self, works: list[_LiveWork], values: list[JournalValue]) -> None:
-        failures: list[Exception] = []
-        for work, value in zip(works, values, strict=True):
-            try:
-                self._take_entry(work, {**value, "stopped": None})
-            except JournalError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the others are taken, too
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        for value in values:
-            self._end_as_stored(value)
-
     def _is_guarded(self) -> bool:
-        """Return whether deciding on a call may take long, since somebody else is asked."""
+        """Return whether decisions on calls may take long, since a guard or an approver is asked."""
         policy = self._run.policy
         while not policy.guards and policy.config.on_tool_call in (None, put_off_asked):
             if policy.caller is None:
@@ -453,14 +410,22 @@ class RunJournal(Generic[Ctx]):
         return True
 
     def _take_steered(self) -> None:
-        """Have a message that has come skip the calls that are about to start."""
+        """Skip the calls that are about to start if a message has arrived."""
         steering = self._run.config.steering
         if steering is not None and self._run.state.phase == "running":
             self._run.steer(steering.take_steered())
 
     # marks
 
-    def _take_mark(self, value: JournalValue) -> None:
+    async def _do_marked(self, name: str, do: Callable[[], Awaitable[None]], write: Callable[[], JournalValue]) -> None:
+        """Do the work of an entry that ends with the mark before a unit."""
+
+        async def do_and_mark() -> JournalValue:
+            await do()
+            self._take_steered()
+            return write()
+
+        value = await self._do_once(name, do_and_mark)
         self._marked_by, self._logged = value.get("by"), value.get("logs", ())
         if self._run.policy.trust is not None:
             self._run.policy.trust.load(value.get("trust", {}))
@@ -483,18 +448,16 @@ class RunJournal(Generic[Ctx]):
         return mark
 
     def _write_token(self) -> JournalValue:
-        """Return the token of the process, and the calls whose loops have logs, which a journal may place by that."""
-        logged = [entry.call.id for entry in self._run.state.open_calls if self._has_log(entry.call)]
+        """Return the token of the process, and the calls whose loops have logs, for which a journal may make room."""
+        known = self._run.registry.registrations
+        registered = [(entry.call.id, known.get(entry.call.name)) for entry in self._run.state.open_calls]
+        logged = [call for call, each in registered if each is not None and each.options.after_crash == "resume"]
         return {"by": self._token, "logs": logged} if logged else {"by": self._token}
-
-    def _has_log(self, call: ToolCall) -> bool:
-        registration = self._run.registry.registrations.get(call.name)
-        return registration is not None and registration.options.after_crash == "resume"
 
     # decisions that come later
 
     async def store_decision(self, decide: Callable[[], OpenCall]) -> None:
-        """Take a decision that was awaited, which returns its call, and store it at once.
+        """Apply an awaited decision, which returns its call, and store it at once.
 
         Raises:
             LoopUsageError: It does not fit; nothing is stored.
@@ -521,7 +484,7 @@ class RunJournal(Generic[Ctx]):
         self._marked_by = None
 
     async def recall_decisions(self) -> bool:
-        """Take the decisions that the log has, where some are awaited; return whether there were any."""
+        """Apply the decisions of the log, if some are awaited; return whether there were any."""
         state, has_any = self._run.state, False
         awaited = isinstance(state.reason, AwaitingApproval)
         while awaited:
@@ -538,30 +501,99 @@ class RunJournal(Generic[Ctx]):
     # entries
 
     async def _do_once(self, name: str, do: Callable[[], Awaitable[JournalValue]]) -> JournalValue:
-        """Take an entry from the log, or do its work and store that."""
-        side = self._side
-
-        async def do_measured() -> JournalValue:
-            before = side.read_spent()
-            return {**await do(), **side.count_spent(before)}
-
-        work = _LiveWork(self, name, do_measured)
+        """Return the stored value of an entry, or do its work and store the value."""
+        work = _Work(self, name, partial(self._do_counted, do))
         self._time = time.time()
-        value = await self._journal.once(JournalEntry(name, work))
-        self._seals.take([(name, value)])
-        self._take_entry(work, value)
+        [value] = await self._journal.all([self._make_entry(work)])
+        self._take_entries([work], [value])
         return value
 
-    def _take_entry(self, work: _LiveWork, value: JournalValue) -> None:
-        if not work.is_done:
-            self._replay_entry(work.name, value, is_noted=work.is_noted)
-        failure = work.failure or _load_failure(value)
-        if failure is not None:
-            raise failure
-        self._end_as_stored(value)
+    async def _do_counted(self, do: Callable[[], Awaitable[JournalValue]]) -> JournalValue:
+        before = self._side.read_spent()
+        return {**await do(), **self._side.count_spent(before)}
+
+    def _make_entry(self, work: _Work, *, is_nested: bool = False) -> JournalEntry:
+        def note(value: JournalValue) -> None:
+            try:
+                self._side.note(value)
+            except (LookupError, TypeError, ValueError) as error:
+                raise JournalError(f"the entry '{work.name}' of the log was changed: {error}") from error
+            work.is_noted = True
+
+        return JournalEntry(work.name, partial(self._do_work, work), is_nested=is_nested, on_replay=note)
+
+    async def _do_work(self, work: _Work) -> JournalValue:
+        """Do a piece of work, and return its entry: all that it fed the machine, and the state beside the machine."""
+        work.outer = _current_work.get()
+        self._works.add(work)
+        token = _current_work.set(work)
+        value: JournalValue = {}
+        try:
+            if self._is_cut or self._is_failing:
+                work.scope.cancel()
+            with work.scope:
+                value |= await self._do_live(work)
+            if work.scope.cancelled_caught:
+                value["stopped"] = self._describe_cut()
+                if value["stopped"] is None:
+                    raise CutError
+            value |= {"at": self._time, **self._side.write(), "feeds": work.feeds}
+            if work.stops:
+                value["stops"] = work.stops
+            value = self._seals.seal(work.name, value)
+        finally:
+            _current_work.reset(token)
+            self._works.discard(work)
+        work.is_done = True
+        return value
+
+    async def _do_live(self, work: _Work) -> JournalValue:
+        try:
+            self._side.restore()
+            await self._emit_start()
+            return await work.do()
+        except (ConfigurationError, JournalError) as error:  # corrected by the application, not by the run
+            raise CutError from error
+        except Exception as error:  # noqa: BLE001 - it is the outcome of the run
+            work.failure = error
+            self._is_failing = True
+            self._cut_works()
+            return {"failed": _dump_failure(error)}
+
+    def _describe_cut(self) -> JournalValue | None:
+        """Return why work was cut, if that ends the run; None for a cancellation of tasks."""
+        clock = self._run.memory.run_clock
+        if self._is_failing:
+            return {"kind": "failed"}
+        if clock is None or not clock.cancel_called:
+            return None
+        if self._run.wish is not None:
+            return {"kind": "cancelled", "reason": self._run.wish[0]}
+        return {"kind": "timeout", "limit": self._run.timeout}
+
+    def _take_entries(self, works: Sequence[_Work], values: Sequence[JournalValue]) -> None:
+        """Replay the entries of other processes; then raise the error that ended the run, or end it as they say."""
+        self._seals.take([(work.name, value) for work, value in zip(works, values, strict=True)])
+        failures: list[Exception] = []
+        for work, value in zip(works, values, strict=True):
+            if not work.is_done:
+                self._replay_entry(work.name, value, is_noted=work.is_noted)
+            failure = work.failure or _load_failure(value)
+            if failure is not None:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+        for value in values:
+            match value.get("stopped"):
+                case {"kind": "cancelled", "reason": reason}:
+                    self._run.state.feed(RunEnded(Cancelled(reason)))
+                case {"kind": "timeout", "limit": limit}:
+                    self._run.state.feed(RunEnded(Timeout(limit)))
+                case _:
+                    pass
 
     def _replay_entry(self, name: str, value: JournalValue, *, is_noted: bool = False) -> None:
-        """Feed the machine what an entry says, in place of the work that it came from."""
+        """Feed the machine the feeds of an entry."""
         state = self._run.state
         self._has_replayed = True
         already = len(state.turn.closed)  # by works that were done beside this entry
@@ -584,53 +616,14 @@ class RunJournal(Generic[Ctx]):
         del state.turn.closed[already:]
 
     def _take_arguments(self, arguments: Mapping[str, str]) -> None:
-        """Have calls run with the arguments that were decided on, also where they are prepared with their own."""
+        """Run calls with the arguments that were decided on, even if they were prepared with their own."""
         self._arguments |= arguments
         for call_id in arguments:
             entry = self._run.state.turn.by_id.get(call_id)
             if entry is not None:
                 entry.prepared = None
 
-    def _end_as_stored(self, value: JournalValue) -> None:
-        match value.get("stopped"):
-            case {"kind": "cancelled", "reason": reason}:
-                self._run.state.feed(RunEnded(Cancelled(reason)))
-            case {"kind": "timeout", "limit": limit}:
-                self._run.state.feed(RunEnded(Timeout(limit)))
-            case _:
-                pass
-
-    def note_side(self, name: str, value: JournalValue) -> None:
-        """Take what an entry says of the state of the run beside its machine.
-
-        Raises:
-            JournalError: It can't be read.
-        """
-        try:
-            self._side.note(value)
-        except (LookupError, TypeError, ValueError) as error:
-            raise JournalError(f"the entry '{name}' of the log was changed: {error}") from error
-
-    def seal_entry(self, name: str, value: JournalValue) -> JournalValue:
-        """Return the value of a new entry with its seal, where there is a key."""
-        return self._seals.seal(name, value)
-
-    def write_side(self) -> JournalValue:
-        """Return the state of the run beside its machine, for an entry."""
-        return {"at": self._time, **self._side.write()}
-
-    def write_stop(self) -> JournalValue | None:
-        """Return why what is being done was cut, where that ends the run for good; None for a cancellation of tasks."""
-        clock = self._run.memory.run_clock
-        if self.is_failing:
-            return {"kind": "failed"}
-        if clock is None or not clock.cancel_called:
-            return None
-        if self._run.wish is not None:
-            return {"kind": "cancelled", "reason": self._run.wish[0]}
-        return {"kind": "timeout", "limit": self._run.timeout}
-
-    # what the application is asked by the machine
+    # the machine's questions to the application
 
     def _ask_stop_when(self, context: StopContext) -> StopDecision:
         if self._stops is not None:
@@ -640,9 +633,9 @@ class RunJournal(Generic[Ctx]):
             return Continue() if stored is None else Stop(stored["reason"])
         assert self._stop_when is not None
         decision = ask_stop_when(self._stop_when, context)
-        record = _current_record.get()
-        if record is not None:
-            record.stops.append({"reason": decision.reason} if isinstance(decision, Stop) else None)
+        work = _current_work.get()
+        if work is not None:
+            work.stops.append({"reason": decision.reason} if isinstance(decision, Stop) else None)
         return decision
 
 
@@ -650,19 +643,19 @@ class NestedJournals:
     """Gives each loop that a call starts a log of its own, in the order in which they are made.
 
     Args:
-        journal: That of the loop which makes the call.
+        journal: The journal of the loop that makes the call.
         call_id: The call.
-        signing_key: The key that seals them, where the loops have none of their own.
-        states: Those of the middleware of that loop, and of those round it.
+        signing_key: Seals the logs of loops without a key.
+        side: The state of that loop.
     """
 
-    __slots__ = ("_call_id", "_count", "_journal", "signing_key", "states")
+    __slots__ = ("_call_id", "_count", "_journal", "side", "signing_key")
 
-    def __init__(self, journal: Journal, call_id: str, signing_key: str | bytes | None, states: _LoopStates) -> None:
+    def __init__(self, journal: Journal, call_id: str, signing_key: str | bytes | None, side: _SideState) -> None:
         self._journal = journal
         self._call_id = call_id
         self.signing_key: str | bytes | None = signing_key
-        self.states: _LoopStates = states
+        self.side: _SideState = side
         self._count = 0
 
     def open_next(self) -> Journal:
@@ -674,18 +667,12 @@ class NestedJournals:
 class _Seals:
     """Seals the entries of one log with a key, each together with all before it; without a key, does nothing.
 
-    Entries that are made at the same time are sealed with what stands before all of them.
-
-    Args:
-        key: The key.
-        run_id: The id of the log, so that its entries are not taken for those of another.
+    Concurrent entries are sealed together with all entries before them. The id of the log is sealed, too.
     """
 
-    __slots__ = ("_before", "_key")
-
-    def __init__(self, key: str | bytes | None, run_id: str) -> None:
+    def __init__(self, key: str | bytes | None, log_id: str) -> None:
         self._key = key.encode() if isinstance(key, str) else key
-        self._before = run_id
+        self._before = log_id
 
     def seal(self, name: str, value: JournalValue) -> JournalValue:
         """Return the value of an entry with its seal."""
@@ -694,7 +681,7 @@ class _Seals:
         try:
             plain: JournalValue = json.loads(write_json(value, allow_nan=False))  # as it will be read
         except (TypeError, ValueError, RecursionError):
-            return value  # which can't be stored either
+            return value  # it can't be stored either
         return {**value, _SEAL: self._sign_entry(name, plain)}
 
     def take(self, entries: Sequence[tuple[str, JournalValue]]) -> None:
@@ -726,97 +713,36 @@ class _Seals:
 
 
 StopAnswer: TypeAlias = dict[str, str | None] | None
-"""An answer of ``stop_when``: None to go on, else the reason to stop."""
+"""An answer of ``stop_when``: None to continue, else the reason to stop."""
 
 
-@dataclass(slots=True)
-class _Record:
-    """The feeds of one piece of work.
-
-    Args:
-        log: The log whose run it feeds.
-        outer: The record of the work that this is a part of: that of a loop round this one.
-        feeds: In order.
-        stops: The answers of ``stop_when``, in order.
-    """
-
-    log: RunJournal[Any]
-    outer: _Record | None
-    feeds: list[FeedJson] = field(default_factory=list[FeedJson])
-    stops: list[StopAnswer] = field(default_factory=list[StopAnswer])
-
-
-_current_record: ContextVar[_Record | None] = ContextVar("toolkit_feed_record", default=None)
-"""The record of the work that the current code does."""
-
-
-class _LiveWork:
-    """The work of one entry: it is done once, and all that it fed the machine becomes the entry.
-
-    Args:
-        log: The log.
-        name: The entry.
-        do: Feeds the machine, and gives what else is to be stored.
+class _Work:
+    """The work of one entry; it is done once, and the entry has all that it fed the machine.
 
     Attributes:
-        scope: Cancelled where the work is to end.
-        is_done: True where it was done, and the entry was not stored already.
+        outer: The work that this is a part of, that of a loop around this one.
+        feeds: The feeds that it gave the machine.
+        stops: The answers of ``stop_when``.
         failure: The error that ended it.
-        is_noted: True where the log had the entry, and the run goes on with what that says of its state.
+        is_done: True once it was done in this process.
+        is_noted: True if the log had the entry, whose state was noted.
     """
 
-    __slots__ = ("_do", "_log", "failure", "is_done", "is_noted", "name", "scope")
+    __slots__ = ("do", "failure", "feeds", "is_done", "is_noted", "log", "name", "outer", "scope", "stops")
 
     def __init__(self, log: RunJournal[Any], name: str, do: Callable[[], Awaitable[JournalValue]]) -> None:
-        self._log = log
-        self._do = do
-        self.name: str = name
-        self.scope: anyio.CancelScope = anyio.CancelScope()
-        self.is_done: bool = False
-        self.is_noted: bool = False
+        self.log = log
+        self.name = name
+        self.do = do
+        self.outer: _Work | None = None
+        self.feeds: list[FeedJson] = []
+        self.stops: list[StopAnswer] = []
+        self.scope = anyio.CancelScope()
         self.failure: Exception | None = None
+        self.is_done = self.is_noted = False
 
-    async def __call__(self) -> JournalValue:
-        """Do it, and return the entry."""
-        log, record = self._log, _Record(self._log, _current_record.get())
-        log.works.add(self)
-        token = _current_record.set(record)
-        value: JournalValue = {}
-        try:
-            if log.is_cut or log.is_failing:
-                self.scope.cancel()
-            with self.scope:
-                value |= await self._do_live()
-            if self.scope.cancelled_caught:
-                value["stopped"] = log.write_stop()
-                if value["stopped"] is None:
-                    raise CutError
-            value |= log.write_side()
-            value["feeds"] = record.feeds
-            if record.stops:
-                value["stops"] = record.stops
-            value = log.seal_entry(self.name, value)
-        finally:
-            _current_record.reset(token)
-            log.works.discard(self)
-        self.is_done = True
-        return value
 
-    def take_stored(self, value: JournalValue) -> None:
-        """Take what the stored entry says of the run's state, before calls beside it run on."""
-        self._log.note_side(self.name, value)
-        self.is_noted = True
-
-    async def _do_live(self) -> JournalValue:
-        try:
-            await self._log.go_live()
-            return await self._do()
-        except (ConfigurationError, JournalError) as error:  # mended by the application, not by the run
-            raise CutError from error
-        except Exception as error:  # noqa: BLE001 - it is the outcome of the run
-            self.failure = error
-            self._log.take_failure()
-            return {"failed": _dump_failure(error)}
+_current_work: ContextVar[_Work | None] = ContextVar("toolkit_journaled_work", default=None)
 
 
 def _dump_failure(error: Exception) -> JournalValue:
@@ -857,103 +783,30 @@ def _load_failure(value: JournalValue) -> Exception | None:
         raise JournalError(f"the error that ended the run can't be read from the log: {error}") from error
 
 
-class _LoopStates:
-    """The state of the middleware of one loop: a call of a loop inside of its calls changes it, too.
-
-    So each entry has the states of its own loop and of those round it, as far as they have changed.
-
-    Args:
-        run: The loop.
-        outer: That of the loop round it.
-    """
-
-    __slots__ = ("_count", "_is_restored", "_lineage", "_newest", "_run", "_states", "_text", "_written")
-
-    def __init__(self, run: Run[Any, Any], outer: _LoopStates | None) -> None:
-        self._run = run
-        self._lineage: list[_LoopStates] = [self, *([] if outer is None else outer._lineage)]
-        self._count = 0  # of the entries of all logs, by which states are ordered; counted by the outermost
-        self._newest = -1
-        self._states: dict[str, Any] = {}
-        self._text = ""
-        self._written: dict[str, str] = {}  # by this log, since others are not looked at anymore when their call ends
-        self._is_restored = True
-
-    @property
-    def is_empty(self) -> bool:
-        """True where no middleware of these loops saves a state."""
-        return not any(each._find_members() for each in self._lineage)
-
-    def _find_members(self) -> dict[str, Middleware[Any]]:
-        """Return the middleware that saves a state, by name, without what the loops round this one have handed down."""
-        chain = self._run.middleware
-        if chain is None or not chain.savers:
-            return {}
-        outer = [each._run.middleware for each in self._lineage[1:]]
-        shared = [one for each in outer if each is not None for one in each.savers.values()]
-        return {name: each for name, each in chain.savers.items() if not any(each is one for one in shared)}
-
-    def write(self) -> JournalValue:
-        """Return the number of an entry that is written now, with the states that have changed."""
-        root, states = self._lineage[-1], dict[str, Any]()
-        root._count += 1
-        for each in self._lineage:
-            name, saved = each._run.loop_id, {name: one.save() for name, one in each._find_members().items()}
-            before, each._text = each._text, _write_states(saved)
-            if not before == each._text == self._written.get(name, ""):
-                self._written[name], states[name] = each._text, saved
-        return {"n": root._count, "states": states} if states else {"n": root._count}
-
-    def note(self, value: JournalValue) -> None:
-        """Take what a stored entry says, of this log or of one inside of it."""
-        number, states, root = value.get("n", 0), value.get("states", _NO_MAPPING), self._lineage[-1]
-        root._count = max(root._count, number)
-        for each in self._lineage:
-            saved = states.get(each._run.loop_id)
-            if saved is not None and number > each._newest:
-                each._newest, each._states, each._is_restored = number, saved, False
-
-    def restore(self) -> None:
-        """Go on with what the newest entries say."""
-        for each in self._lineage:
-            members = {} if each._is_restored else each._find_members()
-            each._is_restored |= bool(members)
-            for name, state in each._states.items():
-                if name in members:
-                    members[name].load(state)
-
-
 class _SideState:
-    """The state of a run beside its machine, written with each entry: its time, its budget, its middleware.
+    """The state of a run beside its machine, written with each entry: its time, its budget, its texts, its middleware.
 
-    It is restored as the newest of the entries that were replayed says.
+    A loop inside a call may change the state of the middleware of the loops around it. So each entry has the states of
+    its own loop and of those, as far as they have changed. The newest of the replayed entries is restored.
     """
 
-    __slots__ = (
-        "_has_adopted",
-        "_is_restored",
-        "_newest",
-        "_run",
-        "_saved_chars",
-        "_side",
-        "_states",
-        "_texts",
-        "_trusted_texts",
-    )
-
-    def __init__(self, run: Run[Any, Any], states: _LoopStates) -> None:
+    def __init__(self, run: Run[Any, Any], outer: _SideState | None) -> None:
         self._run = run
-        self._states = states
-        self._newest = -1
+        self._lineage: list[_SideState] = [self, *([] if outer is None else outer._lineage)]
+        self._count = 0  # of the entries of all logs, by which they are ordered; counted by the outermost
+        self._newest = self._newest_states = -1
         self._side: dict[str, Any] = {}
+        self._states: dict[str, Any] = {}
+        self._states_text = ""
+        self._written: dict[str, str] = {}  # the states of each loop as this log has them
         self._texts: dict[str, str] = {}  # which other processes have saved, until they are restored
         self._trusted_texts = set[str]()
         self._saved_chars: dict[str, int] = {}  # of each text that is in an entry
-        self._is_restored = True
+        self._is_restored = self._has_restored_states = True
         self._has_adopted = False
 
     def begin(self) -> None:
-        """Count what this loop spends apart from what others spend of the same budget."""
+        """Count the spending of this loop apart from that of others with the same budget."""
         outer = self._run.budget
         if outer is not None:
             self._run.budget = own = RunBudget(UsageLimits(), outer)
@@ -971,11 +824,23 @@ class _SideState:
             return {}
         return {"spent": [*[new - old for new, old in zip(after[:5], before[:5], strict=True)], after[5]]}
 
+    @property
+    def has_middleware(self) -> bool:
+        """True if a middleware of these loops saves a state."""
+        return any(each._find_members() for each in self._lineage)
+
+    def _find_members(self) -> dict[str, Middleware[Any]]:
+        """Return the middleware that saves a state, by name, except for the inherited ones."""
+        chain = self._run.middleware
+        if chain is None or not chain.savers:
+            return {}
+        outer = [each._run.middleware for each in self._lineage[1:]]
+        shared = [one for each in outer if each is not None for one in each.savers.values()]
+        return {name: each for name, each in chain.savers.items() if not any(each is one for one in shared)}
+
     def write(self) -> JournalValue:
-        """Return the present state, for an entry."""
-        run = self._run
-        side: dict[str, Any] = {}
-        clock = run.memory.run_clock
+        """Return the current state, for an entry."""
+        run, clock, side = self._run, self._run.memory.run_clock, dict[str, Any]()
         if clock is not None and clock.end < math.inf:
             side["left"] = max(0.0, clock.end - anyio.current_time())
         if run.answer is not None:
@@ -985,7 +850,9 @@ class _SideState:
             side["uses"] = uses
         if run.offer.chosen_tools is not None:
             side["offered"] = [tool.name for tool in run.offer.chosen_tools]
-        value = self._states.write()
+        value, states = self._count_entry(), self._write_states()
+        if states:
+            value["states"] = states
         if side:
             value["side"] = side
         if run.memory.names:
@@ -993,12 +860,27 @@ class _SideState:
             texts = run.memory.save_texts(left, known=self._saved_chars)
             if texts:
                 self._saved_chars |= {name: len(text) for name, text in texts.items()}
-                value["texts"] = texts
-                value["trusted"] = run.memory.list_trusted(texts)
+                value |= {"texts": texts, "trusted": run.memory.list_trusted(texts)}
         return value
 
+    def _count_entry(self) -> JournalValue:
+        root = self._lineage[-1]
+        root._count += 1
+        return {"n": root._count}
+
+    def _write_states(self) -> dict[str, Any]:
+        """Return the changed states of middleware, by loop."""
+        states: dict[str, Any] = {}
+        for each in self._lineage:
+            loop_id, saved = each._run.loop_id, {name: one.save() for name, one in each._find_members().items()}
+            before, each._states_text = each._states_text, _write_states(saved)
+            # All states that this log lacks are written: the log of a call is not read anymore when the call has ended.
+            if not before == each._states_text == self._written.get(loop_id, ""):
+                self._written[loop_id], states[loop_id] = each._states_text, saved
+        return states
+
     def note(self, value: JournalValue) -> None:
-        """Take what an entry says that was replayed."""
+        """Note the state of a replayed entry."""
         budget = self._run.find_budget() if "spent" in value else None
         if budget is not None:
             budget.book(value["spent"])
@@ -1006,14 +888,32 @@ class _SideState:
         for name, text in value.get("texts", {}).items():
             self._texts[name], self._saved_chars[name] = text, len(text)
         self._trusted_texts.update(value.get("trusted", ()))
-        self._states.note(value)
-        # Of calls that ran at the same time, the one that ended last knows most.
+        self.note_states(value)
+        # Of concurrent calls, the one that ended last has the newest state.
         if value.get("n", 0) > self._newest:
             self._newest = value.get("n", 0)
             self._side |= value.get("side", {})
 
+    def note_states(self, value: JournalValue) -> None:
+        """Note the states of middleware in a stored entry, of this log or of one inside it."""
+        number, states, root = value.get("n", 0), value.get("states", _NO_MAPPING), self._lineage[-1]
+        root._count = max(root._count, number)
+        for each in self._lineage:
+            saved = states.get(each._run.loop_id)
+            if saved is not None and number > each._newest_states:
+                each._newest_states, each._states, each._has_restored_states = number, saved, False
+
+    def restore_states(self) -> None:
+        """Restore the newest states of middleware."""
+        for each in self._lineage:
+            members = {} if each._has_restored_states else each._find_members()
+            each._has_restored_states |= bool(members)
+            for name, state in each._states.items():
+                if name in members:
+                    members[name].load(state)
+
     def restore(self) -> None:
-        """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
+        """Restore the newest state, and start the time, which stands while entries are replayed."""
         run, side, clock = self._run, self._side, self._run.memory.run_clock
         left = None if self._is_restored else side.get("left")
         if clock is not None and clock.end == math.inf and not (left is None and run.seconds_left is None):
@@ -1022,7 +922,7 @@ class _SideState:
             self._has_adopted = True
             run.adopt_texts(self._texts, self._trusted_texts)
             self._texts = {}
-        self._states.restore()
+        self.restore_states()
         if self._is_restored:
             return
         self._is_restored = True
@@ -1045,6 +945,9 @@ def _write_states(states: dict[str, Any]) -> str:
         return write_json(states, allow_nan=False) if states else ""
     except (TypeError, ValueError, RecursionError) as error:
         raise JournalError(f"the state of middleware can't be stored in the log of the run: {error}") from error
+
+
+async def _do_nothing() -> None: ...
 
 
 def _shorten_repr(value: object) -> str:

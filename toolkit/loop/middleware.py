@@ -535,7 +535,21 @@ def guard_input(
         beside: True where it runs beside the request, which is cancelled if the check ends the run. Nothing waits for
             the check then but the answer, of which pieces may have been streamed already.
     """
-    return _InputGuard(check, beside=beside)
+    check_setting("what guard_input() is given", check, FUNCTION)
+    check_setting("beside", beside, bool)
+
+    async def judge(request: RequestInfo[Any]) -> None:
+        _stop_if_refused(await _settle_value(check(request)), "guard_input")
+
+    async def ask(request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        if find_question(request.chat.messages) is None:
+            return await proceed()
+        if beside:
+            return await _ask_beside(partial(judge, request), proceed)
+        await judge(request)
+        return await proceed()
+
+    return RequestMiddleware(ask)
 
 
 def guard_output(
@@ -557,62 +571,54 @@ def guard_output(
         shows_deltas: True where the pieces of a streamed reply are emitted before it is checked; else they are
             withheld, and `ResponseReceived` has the text.
     """
-    return _OutputGuard(check, shows_deltas=shows_deltas)
+    check_setting("what guard_output() is given", check, FUNCTION)
+    check_setting("shows_deltas", shows_deltas, bool)
 
-
-class _InputGuard(Middleware[Any]):
-    def __init__(self, check: Callable[[RequestInfo[Any]], Any], *, beside: bool) -> None:
-        check_setting("what guard_input() is given", check, FUNCTION)
-        check_setting("beside", beside, bool)
-        self._check = check
-        self._beside = beside
-
-    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        """Make a request that passes the check."""
-        if find_question(request.chat.messages) is None:
-            return await proceed()
-        if self._beside:
-            return await self._ask_beside(request, proceed)
-        _stop_if_refused(await _settle_value(self._check(request)), "guard_input")
-        return await proceed()
-
-    async def _ask_beside(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        response: ChatResponse | None = None
-        failures: list[Exception] = []
-
-        async def judge() -> None:
-            try:
-                _stop_if_refused(await _settle_value(self._check(request)), "guard_input")
-            except Exception as error:  # noqa: BLE001 - it is raised where no group can take it
-                failures.append(error)
-                tasks.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(judge)
-            try:
-                response = await proceed()
-            except Exception as error:  # noqa: BLE001 - as above
-                failures.append(error)
-                tasks.cancel_scope.cancel()
-        if failures:
-            raise failures[0]
-        assert response is not None
-        return response
-
-
-class _OutputGuard(Middleware[Any]):
-    def __init__(self, check: Callable[[RequestInfo[Any], ChatResponse], Any], *, shows_deltas: bool) -> None:
-        check_setting("what guard_output() is given", check, FUNCTION)
-        check_setting("shows_deltas", shows_deltas, bool)
-        self._check = check
-        self._shows_deltas = shows_deltas
-
-    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
-        """Return a reply that passes the check."""
-        withholds = request.is_streamed and not self._shows_deltas
+    async def ask(request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        withholds = request.is_streamed and not shows_deltas
         response = await (proceed(on_delta=_withhold_delta) if withholds else proceed())
-        _stop_if_refused(await _settle_value(self._check(request, response)), "guard_output", response.usage)
+        _stop_if_refused(await _settle_value(check(request, response)), "guard_output", response.usage)
         return response
+
+    return RequestMiddleware(ask)
+
+
+class RequestMiddleware(Middleware[Any]):
+    """Wraps each request by a function."""
+
+    def __init__(
+        self,
+        ask: Callable[[RequestInfo[Any], RequestProceed], Awaitable[ChatResponse]],
+        *,
+        is_inherited: bool = False,
+    ) -> None:
+        self._ask = ask
+        self.is_inherited = is_inherited
+
+    async def around_request(self, request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
+        """Call the function."""
+        return await self._ask(request, proceed)
+
+
+async def _ask_beside(judge: Callable[[], Awaitable[None]], proceed: RequestProceed) -> ChatResponse:
+    """Ask the model while a judge decides; raise the first error, and cancel the other one."""
+    responses: list[ChatResponse] = []
+    failures: list[Exception] = []
+
+    async def run(work: Callable[[], Awaitable[ChatResponse | None]]) -> None:
+        try:
+            given = await work()
+            responses.extend([] if given is None else [given])
+        except Exception as error:  # noqa: BLE001 - it is raised below, not in a group
+            failures.append(error)
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, judge)
+        await run(proceed)
+    if failures:
+        raise failures[0]
+    return responses[0]
 
 
 def _withhold_delta(delta: Delta) -> None:
@@ -696,20 +702,12 @@ def check_states(states: Mapping[str, Any], members: Sequence[Middleware[Any]]) 
 
 
 class MiddlewareChain:
-    """The middleware of one run.
+    """The middleware of one run, outermost first, with the saved state of each by its name.
 
-    Args:
-        run: The run.
-        members: The middleware, outermost first.
-        states: The saved state of each named middleware, by name.
-        outer: The middleware inherited from an outer loop; an object that serves both keeps its state.
+    An object that also serves an outer loop keeps its state.
 
     Attributes:
         savers: The middleware with a state to save, by name.
-        has_offer: True if a middleware chooses the tools of a request.
-        has_around_run: True if a middleware wraps the run.
-        has_around_request: True if a middleware wraps requests.
-        has_around_call: True if a middleware wraps calls.
         event_hooks: Receive the events.
         update_guards: Decide whether an update is shown.
         guards: Decide whether a call may go on.
@@ -862,12 +860,7 @@ async def _call_inside(
 
 
 class _Proceed(Generic[T]):
-    """The `proceed` of a middleware, which may be called once.
-
-    Attributes:
-        is_used: True once it was called.
-        answer: The value that it returned; None before.
-    """
+    """The `proceed` of a middleware, which may be called once, with its answer."""
 
     __slots__ = ("_action", "_interruption", "_method", "_middleware", "answer", "is_used")
 

@@ -20,7 +20,7 @@ Out = TypeVar("Out", default=None)
 
 
 CutStop: TypeAlias = Literal["max_tokens", "content_filter", "refusal"]
-"""Why a reply ended before its end."""
+"""The reason why a reply was cut off."""
 
 _CUT_WORDS: Mapping[str, str] = {
     "max_tokens": "the answer was cut off at the most tokens that it may have (max_tokens)",
@@ -35,7 +35,7 @@ class Complete:
     """The model gave its answer.
 
     Args:
-        stop: Why the answer was cut off; None where it is whole.
+        stop: The reason why the answer was cut off; None if it is whole.
     """
 
     stop: CutStop | None = None
@@ -44,7 +44,7 @@ class Complete:
 
 
 def name_ending(kind: str, stop: str | None) -> str:
-    """Return the kind of an ending with how the answer was cut off, where it was: ``complete (max_tokens)``."""
+    """Return the kind of an ending, with the reason if the answer was cut off: ``complete (max_tokens)``."""
     return f"{kind} ({stop})" if stop else kind
 
 
@@ -59,7 +59,7 @@ class MaxIterations:
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """The loop took longer than it may, in seconds; what was running was cancelled."""
+    """The loop exceeded its time limit in seconds; running work was cancelled."""
 
     limit: float
     _: KW_ONLY
@@ -87,7 +87,7 @@ class ResultAsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TypedAnswer:
-    """The model gave an answer of the type that was asked for: `ToolLoopResult.output`."""
+    """The model gave an answer of the expected type: `ToolLoopResult.output`."""
 
     _: KW_ONLY
     kind: Literal["typed_answer"] = field(default="typed_answer", repr=False)
@@ -95,7 +95,7 @@ class TypedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NoValidAnswer:
-    """The model gave no answer of the type that was asked for, as often as it was asked.
+    """The model gave no answer of the expected type, after all retries.
 
     Args:
         problem: The problem of the last one, as the model read it.
@@ -108,10 +108,10 @@ class NoValidAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MissingSteps:
-    """The model answered before it had used the tools that its `ToolOrder` requires, as often as it was sent back.
+    """The model answered before it had used the tools that its `ToolOrder` requires, after all retries.
 
     Args:
-        tool_names: The tools that were not used; the one to begin with stands first.
+        tool_names: The tools that were not used, the next one first.
     """
 
     tool_names: tuple[str, ...]
@@ -126,9 +126,9 @@ class UsageLimit:
     Args:
         limit: The limit that was reached.
         maximum: The amount that it allows.
-        used: The amount that was used; of a `Budget`, with what is reserved for requests under way.
-        budget: The name and owner of the budget, such as ``user ada, 2026-11-23``, where it is a `Budget` or a
-            `RateLimit` of many runs; empty where it is that of this run alone.
+        used: The amount that was used; of a `Budget`, including the reservations of active requests.
+        budget: The name and owner of the budget, such as ``user ada, 2026-11-23``, if it is a `Budget` or a `RateLimit`
+            of many runs; empty if it is that of this run alone.
     """
 
     limit: Literal["requests", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "cost"]
@@ -141,7 +141,7 @@ class UsageLimit:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingApproval:
-    """Somebody has to decide on these calls before the loop can go on."""
+    """These calls await a decision before the loop can continue."""
 
     calls: tuple[ToolCall, ...]
     _: KW_ONLY
@@ -150,10 +150,10 @@ class AwaitingApproval:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredItems:
-    """The reply asks for something that only the application can do, such as a click or an approval at the vendor's.
+    """The reply has items that only the application can answer, such as a click or an approval at the vendor's.
 
-    The calls beside it have run. No request can follow before each item is answered, in a request of your own: the
-    message of `ToolLoopResult.response` holds them as the provider sent them.
+    The other calls of the reply have run. Answer each item in a request of your own before any other request: the
+    message of `ToolLoopResult.response` has them as the provider sent them.
     """
 
     items: tuple[UnansweredItem, ...]
@@ -172,7 +172,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The caller cancelled the loop, or left it; `reason` is what `ToolLoopHandle.cancel` was given."""
+    """The caller cancelled the loop, or left it; `reason` is the argument of `ToolLoopHandle.cancel`."""
 
     reason: str | None = None
 
@@ -187,13 +187,13 @@ or answer the repeated calls without running them."""
 
 @dataclass(frozen=True, kw_only=True)
 class LoopDetected(Stamped):
-    """The model asked for the same again.
+    """The model repeated its calls.
 
     Args:
         tool_name: The tool; several that are repeated together are joined with ``+``.
-        count: How often, this time included; of several, the one that was called most.
+        count: The number of times, including this one; of several tools, that of the most frequent one.
         action: The action taken.
-        is_in_row: True where nothing else was called in between.
+        is_in_row: True if nothing else was called in between.
     """
 
     tool_name: str
@@ -219,7 +219,7 @@ TerminationReason: TypeAlias = (
     | Aborted
     | Cancelled
 )
-"""Why a loop ended; `Complete` where the model answered of its own accord. `kind` is their tag in JSON."""
+"""The reason why a loop ended; `Complete` if the model answered. `kind` is the tag in JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,18 +227,18 @@ class ToolLoopResult(OtherWords, Generic[Out]):
     """The result of a loop; as a string, its answer.
 
     Args:
-        text: The answer: the last response's text, or the tool's output where that is the answer.
-        output: The validated answer, where an output type was asked for and the model gave one; where none was, the
-            object that a tool with ``result_as_answer=True`` returned as the answer; no checker knows its type.
-        answer_problems: With ``AnswerFormat(list[T], keep_valid=True)``: what was wrong with the items that are not in
-            `output`, a sentence each, with the place in the list that the model gave.
+        text: The answer: the text of the last response, or the output of the tool that gave the answer.
+        output: The validated answer if one of a type was expected and given; without an expected type, the object that
+            a tool with ``result_as_answer=True`` returned, whose type no checker knows.
+        answer_problems: With ``AnswerFormat(list[T], keep_valid=True)``: the problems of the items that are not in
+            `output`, a sentence each, with the place in the list of the model.
         response: The last response; None when the model never answered.
-        messages: The whole transcript: valid, each call with its result.
+        messages: The whole transcript, which is valid: each call has its result.
         usage: The sum over all requests.
-        iterations: How many times the model was asked.
-        tool_rounds: How many turns ran tools.
-        reason: Why the loop ended.
-        snapshot: Where the loop awaits approval: plain JSON for `ToolLoopHandle.restore`.
+        iterations: The number of times that the model was asked.
+        tool_rounds: The number of turns that ran tools.
+        reason: The reason why the loop ended.
+        snapshot: If the loop awaits approval: plain JSON for `ToolLoopHandle.restore`.
     """
 
     text: str
@@ -264,7 +264,7 @@ class ToolLoopResult(OtherWords, Generic[Out]):
     }
 
     def __str__(self) -> str:
-        """Return the answer, with a note where it was cut off."""
+        """Return the answer, with a note if it was cut off."""
         return "\n\n".join([part for part in (self.text, self.cut_notice and f"[{self.cut_notice}]") if part])
 
     @property
@@ -274,13 +274,13 @@ class ToolLoopResult(OtherWords, Generic[Out]):
 
     @property
     def cut_notice(self) -> str:
-        """How the answer was cut off, for people and models; empty where it is whole, or is no reply in words."""
+        """How the answer was cut off, for people and models; empty if it is whole, or is no reply in words."""
         if self.response is None or isinstance(self.reason, (ResultAsAnswer, TypedAnswer)):
             return ""
         return _CUT_WORDS.get(self.response.stop_reason, "")
 
     def require_output(self) -> Out:
-        """Return the answer of the type that was asked for.
+        """Return the answer of the expected type.
 
         Raises:
             LoopUsageError: The loop ended without one; it carries the transcript.

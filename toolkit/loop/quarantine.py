@@ -16,6 +16,7 @@ from toolkit.errors import ConfigurationError
 from toolkit.loop.config import AnswerFormat, ToolLoopConfig
 from toolkit.loop.handle import tool_loop
 from toolkit.loop.middleware import CallInfo, CallProceed, Middleware
+from toolkit.redaction import clean_text
 from toolkit.settings import check_setting
 from toolkit.tools.registry import ToolRegistry
 
@@ -124,8 +125,6 @@ class _Strike(Middleware[object]):
         output = await proceed()
         if self._tools is not None and call.tool_name not in self._tools:
             return output
-        from toolkit.redaction import clean_text  # noqa: PLC0415 - its patterns take milliseconds
-
         return await _change_texts(output, clean_text)
 
 

@@ -30,18 +30,19 @@ from toolkit.chat.provider import Delta, find_capabilities
 from toolkit.chat.request import EarlierTools
 from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError, RunStoppedError
-from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
 from toolkit.loop.stopping import describe_for_log
+from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from toolkit.loop.answers import ExpectedAnswer
     from toolkit.loop.run import Run
     from toolkit.loop.tool_search import DeferredTools
 
@@ -384,8 +385,6 @@ class ModelRequests:
             return isinstance(error, ProviderError) and error.is_retryable and _asked_pause(error) <= retry.max_backoff
 
         async def tell_retry(attempt: int, error: BaseException, delay: float) -> None:
-            from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
-
             assert isinstance(error, ProviderError)
             if error.usage is not None:
                 self._run.feed(UsageSpent(error.usage))

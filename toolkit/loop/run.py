@@ -29,10 +29,15 @@ from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ToolCall,
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, ContextTooLongError, LoopError, LoopUsageError, ProviderError
-from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
-from toolkit.loop.config import ToolLoopConfig, put_system_prompt, transcript_of, warn_of_unmatched_names
+from toolkit.loop.config import (
+    AnswerFormat,
+    ToolLoopConfig,
+    put_system_prompt,
+    transcript_of,
+    warn_of_unmatched_names,
+)
 from toolkit.loop.events import LOOP_EVENTS, Compacted, Done, Failed, LoopEvent, ResponseReceived, RunStart
 from toolkit.loop.feeds import (
     TURN_BEGUN,
@@ -93,6 +98,7 @@ from toolkit.tools.function_tool import read_value
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from toolkit.loop.answers import ExpectedAnswer
     from toolkit.loop.journaling import RunJournal
     from toolkit.loop.snapshot import SavedLoop
 
@@ -212,7 +218,7 @@ class Run(Generic[Ctx, Out]):
         self.policy: ExecutionPolicy = self._find_policy(seat, saved)
         self.frame: LoopFrame
         self.budget: RunBudget | None = None if config.limits.usage is None else RunBudget(config.limits.usage)
-        self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else ExpectedAnswer(config.answer)
+        self.answer: ExpectedAnswer[Any] | None = None if config.answer is None else _expect_answer(config.answer)
         answer_tools: Mapping[str, Any] = {} if self.answer is None else self.answer.list_tools(ctx)
         self.offer: Offer[Ctx] = Offer(self, provider, fixed_tools, answer_tools)
         if seat is None or seat.can_wait:
@@ -934,7 +940,7 @@ class Run(Generic[Ctx, Out]):
             await self.emit_all([state.detected])
 
     def _emit_reply(self, listener: Listener, response: ChatResponse) -> Awaitable[None] | None:
-        """Emit the reply as the machine took it: ids of calls may have been mended."""
+        """Emit the reply as the machine took it: ids of calls may have been repaired."""
         if ResponseReceived not in listener.kinds:
             return None
         return listener.emit(_make_reply(iteration=self.state.iterations, response=self.state.response or response))
@@ -1076,6 +1082,12 @@ def _open_log(journal: Journal, run: Run[Any, Any]) -> RunJournal[Any]:
 
     frame = find_frame()
     return RunJournal(journal, run, None if frame is None else frame.journals)
+
+
+def _expect_answer(wanted: AnswerFormat[Any]) -> ExpectedAnswer[Any]:
+    from toolkit.loop.answers import ExpectedAnswer  # noqa: PLC0415 - it needs Pydantic, which is slow to import
+
+    return ExpectedAnswer(wanted)
 
 
 def _copy_result(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:

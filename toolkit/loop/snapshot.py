@@ -5,13 +5,13 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticSerializationError
 
-from toolkit.chat import AssistantMessage, ChatRequest, ResponseFormat, ToolDefinition, validate_transcript
+from toolkit.chat import AssistantMessage, ChatRequest, ToolDefinition, validate_transcript
 from toolkit.dataclass import dataclass
 from toolkit.errors import LaterReleaseError, LoopUsageError
 from toolkit.json_text import digest_json, make_adapter, sign_json
@@ -28,31 +28,14 @@ _WITHOUT_TEXTS = 2
 
 
 @dataclass(slots=True, kw_only=True)
-class SavedRequest:
-    """The settings of a `ChatRequest`, without its transcript; `tools` only where the caller fixed them."""
-
-    tools: tuple[ToolDefinition, ...] | None
-    tool_choice: str
-    parallel_tool_calls: bool | None
-    temperature: float | None
-    max_tokens: int | None
-    seed: int | None
-    stop: tuple[str, ...]
-    response_format: ResponseFormat | None
-    reasoning_effort: str | None
-    timeout: float | None
-    options: dict[str, Any]
-
-
-@dataclass(slots=True, kw_only=True)
 class SavedLoop:
-    """All that a loop needs to go on, but its provider, registry, context and configuration.
+    """The whole state of a loop, without its provider, registry, context and configuration.
 
     Args:
         loop_id: The loop's id, which it keeps.
         salt: Makes the digests of this loop's calls its own.
         state: The machine.
-        request: The settings of each request.
+        request: The settings of each request, without messages; `tools` only if the caller fixed them.
         bindings: The binding of each call that may run or awaits approval, by call id, until it has run.
         arguments: The arguments that an approver gave an open call in place of its own, by call id, as canonical JSON.
         seconds_left: The seconds that are left of the loop's time; None without a limit.
@@ -60,16 +43,16 @@ class SavedLoop:
         tool_calls: Tool calls booked against the usage limits.
         answer_retries: How often the model may be asked again for an answer of a type.
         uses: How often each tool that has a limit was used, by name.
-        texts: The newest texts that were cut and stored, by their ids; none where the store outlives the process.
+        texts: The newest texts that were cut and stored, by their ids; none if the store outlives the process.
         middleware: The state that each named middleware has saved.
         trust: The facts on untrusted texts, and the decisions of people on destinations.
-        trusted_texts: The ids of the `texts` that no untrusted tool gave.
+        trusted_texts: The ids of the `texts` that are from no untrusted tool.
     """
 
     loop_id: str
     salt: str
     state: FrozenState
-    request: SavedRequest
+    request: ChatRequest
     bindings: dict[str, str]
     arguments: dict[str, str]
     seconds_left: float | None
@@ -83,47 +66,46 @@ class SavedLoop:
     trusted_texts: list[str] = field(default_factory=list[str])
 
 
+# The `details` of results are objects of the application, and not saved; a saved request has no transcript.
+_OF_EACH = {"__all__": {"details"}}
+_EXCLUDED: Any = {
+    "request": {"messages", "earlier_tools"},
+    "state": {
+        **dict.fromkeys(("messages", "results", "incoming", "warnings"), _OF_EACH),
+        "open_calls": {"__all__": {"result": {"details"}}},
+    },
+}
+
+
 @cache
 def _make_loop_adapter() -> TypeAdapter[SavedLoop]:
     return make_adapter(SavedLoop)
 
 
-def save_request(request: ChatRequest, tools: Sequence[ToolDefinition] | None) -> SavedRequest:
+def save_request(request: ChatRequest, tools: Sequence[ToolDefinition] | None) -> ChatRequest:
     """Return the settings of a request, its secrets masked, with the tools that the caller fixed."""
-    return SavedRequest(
-        tools=None if tools is None else tuple(tools),
-        tool_choice=request.tool_choice,
-        parallel_tool_calls=request.parallel_tool_calls,
-        temperature=request.temperature,
-        max_tokens=request.max_tokens,
-        seed=request.seed,
-        stop=request.stop,
-        response_format=request.response_format,
-        reasoning_effort=request.reasoning_effort,
-        timeout=request.timeout,
-        options=replace_fields(request.options, lambda _: MASK),
-    )
+    masked = replace_fields(request.options, lambda _: MASK)
+    return replace(request, messages=(), tools=tools, options=masked, earlier_tools=())
 
 
-def restore_request(saved: SavedRequest, options: Mapping[str, Any]) -> ChatRequest:
-    """Return a saved request's settings, without messages.
+def restore_request(saved: ChatRequest, options: Mapping[str, Any]) -> ChatRequest:
+    """Return the settings of a saved request.
 
     Args:
-        saved: Its options hold no secrets.
-        options: Laid over them.
+        saved: The request, whose options have no secrets.
+        options: Options that replace those of the same names.
 
     Raises:
-        LoopUsageError: A secret that was among them is not given.
+        LoopUsageError: A secret is missing among the options.
     """
-    settings = {field.name: getattr(saved, field.name) for field in fields(saved)}
-    settings["options"] = {**saved.options, **options}
-    left = [name for name, value in settings["options"].items() if name not in options and _holds_mask(value)]
+    merged = {**saved.options, **options}
+    left = [name for name, value in merged.items() if name not in options and _holds_mask(value)]
     if left:
         raise LoopUsageError(
             f"the snapshot holds no secrets, and some of the request's options are such ({', '.join(left)}): "
             "give them in ToolLoopConfig(request_options={...})"
         )
-    return ChatRequest(messages=(), **settings)
+    return replace(saved, options=merged)
 
 
 def _holds_mask(value: object) -> bool:
@@ -143,7 +125,7 @@ def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: 
         LoopUsageError: Something in it is no JSON, such as an option of the request.
     """
     try:
-        plain = _make_loop_adapter().dump_python(saved, mode="json", exclude={"state": _without_details()})
+        plain = _make_loop_adapter().dump_python(saved, mode="json", exclude=_EXCLUDED)
         content: Snapshot = json.loads(json.dumps({"version": _VERSION, "loop": plain, "pending_approvals": pending}))
         return {**content, "seal": make_seal(content, signing_key)}
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
@@ -167,12 +149,13 @@ def load_snapshot(snapshot: Snapshot, signing_key: str | bytes | None) -> SavedL
         )
     _check_seal(snapshot, signing_key)
     try:
-        loop: dict[str, Any] = snapshot["loop"]
+        loop: dict[str, Any] = {**snapshot["loop"], "request": {"messages": (), **snapshot["loop"]["request"]}}
         if version == _WITHOUT_TEXTS:
-            loop = {**{name: value for name, value in loop.items() if name != "cut_texts"}, "texts": {}}
+            loop.pop("cut_texts", None)
+            loop["texts"] = {}
         saved = _make_loop_adapter().validate_python(loop)
         _check_state(saved.state)
-    except (KeyError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the snapshot can't be read: {error}") from error
     return saved
 
@@ -232,15 +215,3 @@ def _check_state(state: FrozenState) -> None:
             or (is_suspended and saved.child is None)
         ):
             raise ValueError(f"call '{saved.call_id}' is in no state in which a loop is saved")
-
-
-def _without_details() -> dict[str, Any]:
-    """The `details` of results are the application's own objects, and not for saving."""
-    each = {"__all__": {"details"}}
-    return {
-        "messages": each,
-        "results": each,
-        "incoming": each,
-        "warnings": each,
-        "open_calls": {"__all__": {"result": {"details"}}},
-    }

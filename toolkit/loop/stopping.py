@@ -18,6 +18,7 @@ from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, MaxDepthExceededError
 from toolkit.loop.outcome import LoopDetected, LoopDetectionAction, UsageLimit
+from toolkit.redaction import without_keys
 from toolkit.settings import (
     FUNCTION,
     NonNegativeFloat,
@@ -686,8 +687,6 @@ class _CleanTracebacks(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and record.exc_text is None:
-            from toolkit.redaction import without_keys  # noqa: PLC0415 - its patterns take milliseconds
-
             shown = logging.Formatter().formatException(record.exc_info)
             clean = without_keys(shown)
             record.exc_text = None if clean == shown else clean

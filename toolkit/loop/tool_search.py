@@ -33,12 +33,7 @@ _LONGEST_SUMMARY = 160
 
 
 class ToolIndex:
-    """Words of tools, for a search that looks only at the tools that have a word of the query.
-
-    Args:
-        tools: The tools, with their tags.
-        embed: Returns vectors of texts; None counts words alone.
-    """
+    """Words of tools and their tags, for a search that looks only at the tools that have a word of the query."""
 
     def __init__(self, tools: Iterable[tuple[ToolDefinition, Iterable[str]]], embed: Embed | None = None) -> None:
         self._tools: list[ToolDefinition] = []
@@ -116,13 +111,7 @@ def _write_text(definition: ToolDefinition) -> str:
 
 
 class DeferredTools:
-    """Splits what a run may offer into the tools that the model sees, and those that it has to search for.
-
-    Args:
-        registry: The tools, for their tags.
-        settings: How the model searches.
-        name: The name of the tool that searches.
-    """
+    """Splits the tools of a run into those that the model sees, and those that it finds by a tool of this name."""
 
     def __init__(self, registry: ToolRegistry[Any], settings: ToolSearch, name: str) -> None:
         self._registry = registry

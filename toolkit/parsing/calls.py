@@ -1,7 +1,4 @@
-"""A text that arrives in pieces, and the calls in JSON.
-
-The text is read by generators that yield while they need more of it. Their outcome depends only on the text, not on its
-pieces, and each character is read a bounded number of times.
+"""A text that may be incomplete, and the calls in JSON.
 
 JSON is repaired by `toolkit.calls.argument_repair` alone; here it is only split into its members, as they are written.
 """
@@ -10,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from toolkit.calls.argument_repair import LONGEST_TEXT, repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition
@@ -21,7 +18,6 @@ from toolkit.schema.nodes import Nodes
 from toolkit.suggestions import fold_name
 from toolkit.tool_names import nearest_names, repair_name, sort_by_letters
 
-T = TypeVar("T")
 SPACES = " \t\r\n\ufeff\u00a0"
 """The white space around calls."""
 
@@ -39,234 +35,131 @@ _PARAMETER_KEYWORDS = (
 _SPECIFIC_NAMES = frozenset({"tool_name", "function_name"})
 MOST_CALLS = 1_000
 _RAW_DECODER = json.JSONDecoder()
-_BLANK = re.compile(r"[\s,:]*")
+_PART = re.compile(r"[^\s,:]")
 _MOST_UNKNOWN_NAMES = 8  # in a reply, for which similar names are searched, which takes up to a millisecond
-
-Waiting: TypeAlias = Generator[None, None, T]
-"""Returns a `T`, and yields whenever it needs more text."""
 
 _DEEPEST_BRACKETS = 100
 _FLAT = r"""[^\[\]{}()"'/\#<]*+"""
-# A whole string is one token, and so are brackets with plain content, which takes a fraction of the time.
+# A whole string is one token, and so are a comment and brackets with plain content, which takes a fraction of the time.
 _STRUCTURE_TOKENS = rf"""  (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"{_FLAT})++ | (?:'[^'\\]*+(?:\\.[^'\\]*+)*+'{_FLAT})++
     | (?:(?:\[{_FLAT}\] | \{{{_FLAT}\}} | \({_FLAT}\)){_FLAT})++
-    | [\[\]{{}}()"'] | /(?![^/*]) | \#(?![^\#\s])  """
+    | (?://|\#(?=[\#\s]|\Z))[^\n]*+ | /\*(?:.*?\*/)? | [\[\]{{}}()"']  """
 _STRUCTURAL = re.compile(_STRUCTURE_TOKENS, re.VERBOSE | re.DOTALL)
 _STRUCTURAL_IN_TAGS = re.compile(f"{_STRUCTURE_TOKENS} | <(?![^/|])", re.VERBOSE | re.DOTALL)
-_STRINGS = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
-_LINE_END = re.compile("\n")
-_HASHES = {"#", "##", "# ", "#\t", "#\n", "#\r"}  # that begin a comment
-_FOUND = {"end", "broken"}
+_UNENDED = {'"', "'", "/*"}
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 
 
+class MoreTextNeededError(Exception):
+    """The available text may be read in several ways, depending on what follows."""
+
+
 class Source:
-    """The text so far, with a place in it, and an earlier mark as of which the text is stored.
+    """The text of a reply so far, and a place in it.
+
+    Methods that reach the end of an incomplete text raise `MoreTextNeededError`; reading is then repeated from its
+    beginning, once there is more text.
 
     Attributes:
+        text: The available text.
+        place: The position of the next character.
         is_ended: True if the text is complete.
     """
 
-    __slots__ = ("_before_kept", "_kept", "_kept_length", "_mark", "_position", "_text", "is_ended")
+    __slots__ = ("is_ended", "place", "text")
 
-    def __init__(self) -> None:
-        self.is_ended: bool = False
-        self._text = ""
-        self._position: int = 0
-        self._mark: int = 0
-        self._kept: list[str] = []  # the text between the mark and the place, from earlier pieces
-        self._before_kept = ""  # the character before that
-        self._kept_length = 0
+    def __init__(self, text: str = "", *, is_ended: bool = False) -> None:
+        self.text: str = text
+        self.place: int = 0
+        self.is_ended: bool = is_ended
 
-    def feed(self, text: str) -> None:
-        """Append text."""
-        # Only the text after the place is copied, so that a long call in small pieces takes linear time.
-        if self._mark < self._position:
-            if not self._kept:
-                self._before_kept = self._text[max(0, self._mark - 1) : self._mark]
-            self._kept.append(self._text[self._mark : self._position])
-            self._kept_length += self._position - self._mark
-        # Patterns may look at the character before the place.
-        before = self._text[max(0, self._position - 1) : self._position]
-        self._text = before + self._text[self._position :] + text
-        self._position = self._mark = len(before)
+    def require_end(self) -> None:
+        """Raise `MoreTextNeededError` unless the text is complete."""
+        if not self.is_ended:
+            raise MoreTextNeededError
 
-    @property
-    def length(self) -> int:
-        """The distance of the place from the mark."""
-        return self._kept_length + self._position - self._mark
-
-    def piece(self, start: int = 0) -> str:
-        """Return the text up to the place, as of an offset from the mark."""
-        return ("".join(self._kept) + self._text[self._mark : self._position])[start:]
-
-    def take(self) -> str:
-        """Return the text from the mark to the place, and set the mark to the place."""
-        piece = self.piece()
-        self._drop_kept()
-        self._mark = self._position
-        return piece
-
-    def back(self, start: int = 0) -> None:
-        """Go back to an offset from the mark."""
-        if self._kept:
-            self._text = self._before_kept + "".join(self._kept) + self._text[self._mark :]
-            self._drop_kept()
-            self._mark = len(self._before_kept)
-        self._position = self._mark + start
-
-    def _drop_kept(self) -> None:
-        self._kept.clear()
-        self._kept_length = 0
-
-    def skip(self, count: int) -> None:
-        """Go forward by available characters."""
-        self._position += count
-
-    def peek(self, count: int) -> Waiting[str]:
+    def peek(self, count: int = 1) -> str:
         """Return the next characters, fewer at the end of the text."""
-        while len(self._text) - self._position < count and not self.is_ended:
-            yield
-        return self._text[self._position : self._position + count]
+        found = self.text[self.place : self.place + count]
+        if len(found) < count:
+            self.require_end()
+        return found
 
-    def until(self, pattern: re.Pattern[str]) -> bool:
-        """Go to the next match of a pattern, or to the end of the available text; return whether it matched."""
-        match = pattern.search(self._text, self._position)
-        self._position = len(self._text) if match is None else match.start()
-        return match is not None
-
-    def spaces(self, characters: str = SPACES) -> Waiting[str]:
+    def spaces(self, characters: str = SPACES) -> str:
         """Go past white space, or other `characters`, and return the next character; empty at the end."""
-        while True:
-            while self._position < len(self._text):
-                if self._text[self._position] not in characters:
-                    return self._text[self._position]
-                self._position += 1
-            if self.is_ended:
-                return ""
-            yield
+        while self.place < len(self.text):
+            if self.text[self.place] not in characters:
+                return self.text[self.place]
+            self.place += 1
+        self.require_end()
+        return ""
 
-    def accepts(self, literal: str, *, any_case: bool = False) -> Waiting[bool]:
-        """Go past `literal` if it is here; waits only while it may be."""
-        while True:
-            there = self._text[self._position : self._position + len(literal)]
-            wanted = literal[: len(there)]
-            if there != wanted and not (any_case and there.casefold() == wanted.casefold()):
-                return False
-            if len(there) == len(literal):
-                self._position += len(literal)
-                return True
-            if self.is_ended:
-                return False
-            yield
+    def accepts(self, literal: str, *, any_case: bool = False) -> bool:
+        """Go past `literal` if it is here."""
+        there = self.text[self.place : self.place + len(literal)]
+        wanted = literal[: len(there)]
+        if there != wanted and not (any_case and there.casefold() == wanted.casefold()):
+            return False
+        if len(there) < len(literal):
+            self.require_end()
+            return False
+        self.place += len(literal)
+        return True
 
-    def word(self, pattern: re.Pattern[str], longest: int) -> Waiting[str]:
-        """Go past the characters that a pattern of one character matches, and return them; at most `longest`."""
-        characters: list[str] = []
-        while len(characters) < longest:
-            character = yield from self.peek(1)
-            if not pattern.match(character):
-                break
-            characters.append(character)
-            self._position += 1
-        return "".join(characters)
+    def accepts_any(self, literals: Iterable[str], *, any_case: bool = False) -> str:
+        """Go past the first of these literals that is here, and return it; empty if none is."""
+        return next((literal for literal in literals if self.accepts(literal, any_case=any_case)), "")
 
-    def rest(self) -> Waiting[None]:
+    def word(self, pattern: re.Pattern[str]) -> str:
+        """Go past the characters that a pattern matches, which may be none, and return them."""
+        match = pattern.match(self.text, self.place)
+        assert match is not None
+        if match.end() == len(self.text):
+            self.require_end()
+        self.place = match.end()
+        return match[0]
+
+    def rest(self) -> None:
         """Go to the end."""
-        while not self.is_ended:
-            self._position = len(self._text)
-            yield
-        self._position = len(self._text)
+        self.require_end()
+        self.place = len(self.text)
 
-    def past(self, literal: str) -> Waiting[bool]:
+    def past(self, literal: str) -> bool:
         """Go past the next `literal`, or to the end; return whether there was one."""
-        while True:
-            found = self._text.find(literal, self._position)
-            if found >= 0:
-                self._position = found + len(literal)
-                return True
-            if self.is_ended:
-                self._position = len(self._text)
-                return False
-            possible = next((n for n in range(len(literal) - 1, 0, -1) if self._text.endswith(literal[:n])), 0)
-            self._position = max(self._position, len(self._text) - possible)
-            yield
+        found = self.text.find(literal, self.place)
+        if found < 0:
+            self.rest()
+            return False
+        self.place = found + len(literal)
+        return True
 
-    def value(self, stop: str = "") -> Waiting[bool]:
-        """Go past the list, object or argument list at this place; return False if it has no end.
+    def value(self, stop: str = "") -> str:
+        """Go past the list, object or argument list at this place, and return it; empty if it has no end.
 
         It has no end if brackets don't match, are more than 100 deep, or are open at `stop` (which begins with ``<``)
         or at the end of the text; the place is there then. Brackets in strings and comments are ignored.
         """
-        tokens = _STRUCTURAL_IN_TAGS if stop else _STRUCTURAL
-        awaited = [_CLOSING[self._text[self._position]]]
-        self._position += 1
-        while True:
-            found = self._pass_brackets(awaited, tokens)
-            if found in _FOUND:
-                return found == "end"
-            if not found:
-                if self.is_ended:
-                    return False
-                yield
-            elif not (yield from self._pass_special(found, stop)):
-                return False
-
-    def _pass_brackets(self, awaited: list[str], tokens: re.Pattern[str]) -> str:
-        """Go past brackets in the available text; return ``end``, ``broken`` or the next special character."""
-        for token in tokens.finditer(self._text, self._position):
-            text = token[0]
-            opening = text[0] in _CLOSING
-            if len(text) > 1 and (not opening or len(awaited) < _DEEPEST_BRACKETS):
-                continue
-            self._position = token.end()
-            if opening:
+        start, awaited = self.place, [_CLOSING[self.text[self.place]]]
+        for token in (_STRUCTURAL_IN_TAGS if stop else _STRUCTURAL).finditer(self.text, start + 1):
+            piece = token[0]
+            self.place = token.start()
+            if piece[0] in _CLOSING:
                 if len(awaited) == _DEEPEST_BRACKETS:
-                    self._position = token.start()
-                    return "broken"
-                awaited.append(_CLOSING[text])
-            elif text not in "]})":
-                self._position = token.start()
-                return text
-            elif awaited.pop() != text:
-                self._position = token.start()
-                return "broken"
-            elif not awaited:
-                return "end"
-        self._position = len(self._text)
+                    return ""
+                if len(piece) == 1:
+                    awaited.append(_CLOSING[piece])
+            elif piece in "]})":
+                if awaited.pop() != piece:
+                    return ""
+                if not awaited:
+                    self.place += 1
+                    return self.text[start : self.place]
+            elif piece in _UNENDED:
+                break
+            elif piece == "<" and self.text.startswith(stop, self.place):
+                return ""
+        self.rest()
         return ""
-
-    def _pass_special(self, character: str, stop: str) -> Waiting[bool]:
-        if character in "\"'":
-            self._position += 1
-            return (yield from self._pass_string(character))
-        if character == "<":
-            if stop and (yield from self.peek(len(stop))) == stop:
-                return False
-            self._position += 1
-            return True
-        opening = yield from self.peek(2)
-        if opening == "/*":
-            self._position += 2
-            yield from self.past("*/")
-        elif opening == "//" or opening in _HASHES:
-            while not self.until(_LINE_END) and not self.is_ended:
-                yield
-        else:
-            self._position += 1
-        return True
-
-    def _pass_string(self, quote: str) -> Waiting[bool]:
-        while True:
-            match = _STRINGS[quote].match(self._text, self._position)
-            self._position = self._position if match is None else match.end()
-            if self._text.startswith(quote, self._position):
-                self._position += 1
-                return True
-            if self.is_ended:
-                self._position = len(self._text)
-                return False
-            yield
 
 
 class UnclearCallError(Exception):
@@ -307,16 +200,10 @@ class KnownTools:
     def _find_tool(self, name: str) -> ToolDefinition | None:
         return self._definitions.get(self._repair_name(name) or "")
 
-    def may_take_no_arguments(self, name: str) -> bool:
+    def takes_no_arguments(self, name: str) -> bool:
         """Return whether this is a tool without named parameters, though it may accept any."""
         definition = self._find_tool(name)
         return definition is not None and not any(definition.parameters.get(keyword) for keyword in _PARAMETER_KEYWORDS)
-
-    def takes_no_arguments(self, name: str) -> bool:
-        """Return whether this is surely a tool without parameters."""
-        definition = self._find_tool(name)
-        is_closed = definition is not None and definition.parameters.get("additionalProperties") is False
-        return is_closed and self.may_take_no_arguments(name)
 
     def is_echo(self, name: str, arguments: str) -> bool:
         """Return whether arguments repeat the schema of a tool's parameters, in place of values."""
@@ -385,31 +272,16 @@ def _repair_value(text: str) -> str | None:
 
 def split_object(json_object: str) -> dict[str, str]:
     """Return the members of a JSON object, each as it was written."""
-    return dict(_split_members(json_object))
+    parts = list(_split_parts(json_object))
+    return {json.loads(key): value for key, value in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _split_members(json_object: str) -> Iterator[tuple[str, str]]:
-    position = _skip_blank(json_object, 1)
-    while json_object[position] != "}":
-        key, position = _RAW_DECODER.raw_decode(json_object, position)
-        start = _skip_blank(json_object, position)
-        _, position = _RAW_DECODER.raw_decode(json_object, start)
-        yield key, json_object[start:position]
-        position = _skip_blank(json_object, position)
-
-
-def _split_items(json_array: str) -> Iterator[str]:
-    position = _skip_blank(json_array, 1)
-    while json_array[position] != "]":
-        start = position
-        _, position = _RAW_DECODER.raw_decode(json_array, start)
-        yield json_array[start:position]
-        position = _skip_blank(json_array, position)
-
-
-def _skip_blank(text: str, position: int) -> int:
-    match = _BLANK.match(text, position)
-    return position if match is None else match.end()
+def _split_parts(json_text: str) -> Iterator[str]:
+    """Yield the items of a JSON list, or the keys and values of an object, each as it was written."""
+    position = 1
+    while (found := _PART.search(json_text, position)) is not None and found.start() < len(json_text) - 1:
+        _, position = _RAW_DECODER.raw_decode(json_text, found.start())
+        yield json_text[found.start() : position]
 
 
 def read_calls(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]:
@@ -431,7 +303,7 @@ def read_calls(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCal
 
 def _read_calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[ToolCall]:
     if read.startswith("["):
-        items = list(_split_items(read))
+        items = list(_split_parts(read))
         if not items:
             raise UnclearCallError("The list of calls is empty.")
         for item in items:
@@ -452,34 +324,40 @@ def _read_calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[To
 
 
 def _read_call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -> ToolCall:
-    named = [key for key in NAMES if key in members]
-    given = [key for key in ARGUMENTS if key in members]
-    others = members.keys() - _BESIDE - {*named, *given}
-    if len(named) != 1 or len(given) > 1 or others:
-        listed = ", ".join([f'"{key[:64]}"' for key in sorted(members)[:10]])
-        wrong = f" It has {listed}." if members else ""
-        raise UnclearCallError(f'A call has the tool\'s "name" and its "arguments", nothing else.{wrong}')
-    name: Any = json.loads(members[named[0]])
+    name_key, arguments_key = _find_keys(members)
+    name: Any = json.loads(members[name_key])
     if not isinstance(name, str) or not name.strip():
-        raise UnclearCallError(f'"{named[0]}" must be the name of a tool.')
-    if not is_marked:
-        if name not in tools:
-            unknown = UnknownToolError if given == ["arguments"] else UnclearCallError
-            raise unknown(tools.explain_unknown(name))
-        if not given and named[0] not in _SPECIFIC_NAMES:
+        raise UnclearCallError(f'"{name_key}" must be the name of a tool.')
+    if not is_marked and name not in tools:
+        unknown = UnknownToolError if arguments_key == "arguments" else UnclearCallError
+        raise unknown(tools.explain_unknown(name))
+    if arguments_key is None:
+        if not is_marked and name_key not in _SPECIFIC_NAMES:
             raise UnclearCallError('"arguments" are missing.')
-    arguments = _unpack_arguments(members[given[0]] if given else "{}", given)
+        return ToolCall("", name.strip(), "{}")
+    arguments = _unpack_arguments(members[arguments_key], arguments_key)
     if tools.is_echo(name, arguments):
-        raise UnclearCallError(f'"{given[0]}" must be values, not their description.')
+        raise UnclearCallError(f'"{arguments_key}" must be values, not their description.')
     return ToolCall("", name.strip(), arguments)
 
 
-def _unpack_arguments(read: str, given: list[str]) -> str:
+def _find_keys(members: dict[str, str]) -> tuple[str, str | None]:
+    """Return the keys of a call's name and of its arguments, which may be missing."""
+    named = [key for key in NAMES if key in members]
+    given = [key for key in ARGUMENTS if key in members]
+    if len(named) != 1 or len(given) > 1 or members.keys() - _BESIDE - {*named, *given}:
+        listed = ", ".join([f'"{key[:64]}"' for key in sorted(members)[:10]])
+        wrong = f" It has {listed}." if members else ""
+        raise UnclearCallError(f'A call has the tool\'s "name" and its "arguments", nothing else.{wrong}')
+    return named[0], given[0] if given else None
+
+
+def _unpack_arguments(read: str, key: str) -> str:
     if read.startswith('"'):
         # Encoded again: the tool parses the text inside.
         read = repair_arguments(json.loads(read)) or ""
     elif read == "null":
         read = "{}"
     if not read.startswith("{"):
-        raise UnclearCallError(f'"{given[0]}" must be a JSON object with an entry for each argument.')
+        raise UnclearCallError(f'"{key}" must be a JSON object with an entry for each argument.')
     return read

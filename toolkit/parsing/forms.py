@@ -1,7 +1,7 @@
 """The forms in which models write calls: marks around JSON, marks around named parts, and special ones.
 
-Each format is a row of `FORMATS`. A form reads the text at a place; `ReplyReader` decides by the place whether it is a
-call.
+A form reads the text at a place; `ReplyReader` decides by the place whether it is a call. The table of formats is in
+`wording`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from string import ascii_lowercase
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall
-from toolkit.errors import ConfigurationError
 from toolkit.parsing.calls import (
     ARGUMENTS,
     CALL_KEYS,
@@ -25,12 +26,12 @@ from toolkit.parsing.calls import (
     Source,
     UnclearCallError,
     UnknownToolError,
-    Waiting,
     check_count,
     explain_unreadable,
     read_calls,
     read_json,
 )
+from toolkit.schema.nodes import is_object
 
 TextFormat: TypeAlias = Literal[
     "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
@@ -51,19 +52,20 @@ RESULT_MARKS = (
 )  # fmt: skip
 """The beginnings of results in any format; results in a reply are made up by the model."""
 
-_IN_NAME = re.compile(r"[\w.-]")
+_NAME = re.compile(r"[\w.-]{0,64}+")
 _LONGEST_NAME = 64
-_IN_HEAD = re.compile(r"[^<>{]")
 _LONGEST_HEAD = 400
 _IS_STRING = re.compile(r"""\bstring\s*=\s*["'](true|false)["']""")
-_IN_HARMONY_HEADER = re.compile(r"[\w .=-]")
-_RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w.-]{1,64})")
-_IN_LINE = re.compile(r"[^\r\n]")
-_DIGIT = re.compile(r"[0-9]")
+_LINE = re.compile(r"[^\r\n]{0,2000}+")
+_OBJECT_STARTS = {"{", "`", "~"}
+_TICKS = re.compile(r"[`~]{0,10}+")
+_FENCE_OPENING = re.compile(r"[`~]{0,10}+\w{0,20}+")
 _CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
 _NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
 _OBJECT = r"""\{\s*+(?:\Z|["']|\w{1,20}+(?:\Z|\s*+(?:\Z|:)))"""
-_KEY_STARTS = {key[:length] for key in CALL_KEYS for length in range(1, len(key) + 1)}
+# The head of an object that may be a call: its first key and a colon.
+_CALL_HEAD = re.compile(rf"""\[?[{SPACES}]*+\{{?[{SPACES}]*+["']?\w{{0,30}}+["']?[{SPACES}]*+:?""")
+_CALL_KEY = re.compile(rf"""[\[{{{SPACES}]*\{{[{SPACES}]*(["']?)(?:{"|".join(sorted(CALL_KEYS))})\1[{SPACES}]*:""")
 _KEY_PATTERN = r"""["']?(?:{})["']?\s*:\s*"""
 _NAMED_CALL = re.compile(
     _KEY_PATTERN.format("|".join(NAMES))
@@ -77,8 +79,6 @@ _LITERAL_TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
-_TICK = re.compile("[`~]")
-_LANGUAGE_LETTER = re.compile(r"\w")
 _CUT_OFF = "The call is cut off, or its brackets don't match."
 
 
@@ -117,7 +117,7 @@ class Form(ABC):
     marks: tuple[str, ...] = ()
 
     @abstractmethod
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return the calls at this place, with empty ids; None for other text.
 
         Raises:
@@ -160,88 +160,88 @@ class JsonMarksForm(Form):
         self.characters = "".join({mark[0].casefold() for mark, _ in self.pairs})
         self.marks = tuple(dict.fromkeys([mark for pair in self.pairs for mark in pair if mark]))
 
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return the calls after one mark."""
         del spot
-        opening, closing = yield from self._read_opening(source)
+        start = source.place
+        opening, closing = next((pair for pair in self.pairs if source.accepts(pair[0])), ("", ""))
         if not opening:
             return None
         if opening.endswith("["):
-            source.skip(-1)  # the bracket belongs to the list
-        character = yield from source.spaces()
+            source.place -= 1  # the bracket belongs to the list
+        character = source.spaces()
         if self.is_closed and character == "`":
-            yield from _pass_fence(source)
-            character = yield from source.spaces()
+            source.word(_FENCE_OPENING)
+            character = source.spaces()
         if self.is_closed and opening != _TOOL_CALL[0] and character not in {"{", "["}:
             return None
-        if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
+        if character == "<" and source.peek(len(_FUNCTION)) == _FUNCTION:
             return None
         try:
-            calls = yield from self._read_objects(source, tools, opening, closing)
+            calls = self._read_objects(source, tools, opening, closing)
             if not calls and not self.is_closed:
-                calls = [(yield from self._read_named(source, opening))]
-                yield from source.spaces()
-            yield from self._check_closing(source, calls, opening, closing)
+                calls = [self._read_named(source, opening)]
+                source.spaces()
+            self._check_closing(source, calls, opening, closing)
         except UnclearCallError:
             if not self.is_closed:
-                yield from source.rest()
-            elif not source.piece().endswith(closing):
-                yield from source.past(closing)
+                source.rest()
+            elif not source.text.endswith(closing, start, source.place):
+                source.past(closing)
             raise
         return calls
 
-    def _read_opening(self, source: Source) -> Waiting[tuple[str, str]]:
-        for pair in self.pairs:
-            if (yield from source.accepts(pair[0])):
-                return pair
-        return "", ""
-
-    def _read_objects(self, source: Source, tools: KnownTools, opening: str, closing: str) -> Waiting[list[ToolCall]]:
+    def _read_objects(self, source: Source, tools: KnownTools, opening: str, closing: str) -> list[ToolCall]:
         calls: list[ToolCall] = []
-        character = yield from source.spaces()
-        while character in {"{", "["} and (opening[0] != "[" or (yield from source.peek(len(opening))) != opening):
-            start = source.length
-            if not (yield from source.value(stop=closing if closing.startswith("<") else "")):
-                ended = not self.is_closed or not (yield from source.past(closing))
+        character = source.spaces()
+        while character in {"{", "["} and (opening[0] != "[" or source.peek(len(opening)) != opening):
+            value = source.value(stop=closing if closing.startswith("<") else "")
+            if not value:
+                ended = not self.is_closed or not source.past(closing)
                 raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
-            calls += read_calls(source.piece(start), tools, is_marked=True)
+            calls += read_calls(value, tools, is_marked=True)
             check_count(calls)
-            there = source.length
-            character = yield from source.spaces(" \t\r\n,;`~" if self.is_closed else " \t\r\n,;")
+            there = source.place
+            character = source.spaces(" \t\r\n,;`~" if self.is_closed else " \t\r\n,;")
             if not self.is_closed and character != "{":
-                source.back(there)
+                source.place = there
                 break
         return calls
 
-    def _read_named(self, source: Source, opening: str) -> Waiting[ToolCall]:
-        name = yield from source.word(_IN_NAME, _LONGEST_NAME)
-        if self.takes_python and name.removesuffix(".call") and (yield from source.peek(1)) == "(":
-            return (yield from _read_python_call(source, name.removesuffix(".call")))
+    def _read_named(self, source: Source, opening: str) -> ToolCall:
+        name = source.word(_NAME)
+        if self.takes_python and name.removesuffix(".call") and source.peek(1) == "(":
+            return _read_python_call(source, name.removesuffix(".call"))
         if self.named and name:
-            if (yield from source.accepts("[CALL_ID]")):
-                yield from source.word(_IN_NAME, _LONGEST_NAME)
-            for mark in self.named:
-                if (yield from source.accepts(mark)):
-                    break
-            if (yield from source.spaces()) == "{":
-                return ToolCall("", name, (yield from _read_object(source)))
+            if source.accepts("[CALL_ID]"):
+                source.word(_NAME)
+            source.accepts_any(self.named)
+            if source.spaces() == "{":
+                return ToolCall("", name, _read_object(source))
         ways = "NAME[ARGS]{...}" if self.named else '{"name": ..., "parameters": {...}}'
         raise UnclearCallError(f"After {opening} there must be a call: {ways}.")
 
-    def _check_closing(self, source: Source, calls: list[ToolCall], opening: str, closing: str) -> Waiting[None]:
+    def _check_closing(self, source: Source, calls: list[ToolCall], opening: str, closing: str) -> None:
         if not self.is_closed:
-            there = source.length
-            yield from source.spaces()
-            if closing and (yield from source.accepts(closing)):
+            there = source.place
+            source.spaces()
+            if closing and source.accepts(closing):
                 return
-            source.back(there)
-            yield from _check_end(source)
+            source.place = there
+            _check_end(source)
             return
-        character = yield from source.peek(1)
-        if not calls or (
-            character and not (yield from source.accepts(closing)) and (yield from source.peek(len(opening))) != opening
-        ):
+        character = source.peek(1)
+        if not calls or (character and not source.accepts(closing) and source.peek(len(opening)) != opening):
             raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
+
+
+def decode_members(arguments: str) -> Mapping[str, Any] | None:
+    """Return the members of a JSON object; None for any other text."""
+    try:
+        members: object = json.loads(arguments)
+    except ValueError:
+        return None
+    return members if is_object(members) else None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -249,10 +249,11 @@ class PartsForm(Form):
     """A name, then its arguments as JSON or each between its own marks: ``<function=name><parameter=key>...``.
 
     Args:
-        begin: The mark at the beginning of a call.
-        head_ends: The marks that may end its name; empty if white space or another mark does.
+        begins: The marks that may begin a call; it is written with the first.
+        head: A pattern of one piece of its head, the text up to its arguments.
+        head_ends: The marks that may end its head; empty if white space or another mark does.
         end: The mark at its end.
-        name: A pattern of the text between `begin` and the end of the head, with the group `name`.
+        name: A pattern of the head, with the group `name`.
         key: The mark before a parameter; empty if the arguments are an object.
         key_end: The mark after the name of a parameter.
         value: The mark before its value.
@@ -260,12 +261,16 @@ class PartsForm(Form):
         wrappers: Pairs of marks that may enclose several calls.
         takes_object: True if the arguments may be an object, in a fence or not.
         must_close: True if an opened wrapper must be closed.
-        must_begin: True if the opening is shared with other forms: without a parameter it is none of this one.
-        strips: True if a value is on lines of its own.
+        must_begin: True if the opening is shared with other forms: without a name, or a parameter, it is none of this.
+        may_lack_end: True if the mark at the end is a token at which servers stop.
+        strips: True if a value may be on lines of its own.
+        written_name: The text between a mark and its end, for a name ``{}``.
+        writes_lines: True if a value is written on lines of its own.
         is_inline: See `Form`.
     """
 
-    begin: str
+    begins: tuple[str, ...]
+    head: str = r"[^<>{]"
     head_ends: tuple[str, ...]
     end: str
     name: str = r"""[\s"']*(?P<name>.*?)[\s"']*"""
@@ -277,119 +282,137 @@ class PartsForm(Form):
     takes_object: bool = False
     must_close: bool = True
     must_begin: bool = False
+    may_lack_end: bool = False
     strips: bool = True
+    written_name: str = "{}"
+    writes_lines: bool = False
     is_inline: bool = False
 
     def __post_init__(self) -> None:
-        self.opening = "|".join([beginnings_of(self.begin), *[beginnings_of(mark) for mark, _ in self.wrappers]])
+        self.opening = "|".join([*map(beginnings_of, self.begins), *[beginnings_of(mark) for mark, _ in self.wrappers]])
         self.marks = tuple([mark for pair in self.wrappers for mark in pair])
+        if self.may_lack_end:
+            self.marks += (self.end,)
 
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return one call, or all calls of a wrapper."""
         del spot
-        wrapper_end = yield from self._read_wrapper(source)
-        if not (yield from source.accepts(self.begin)):
+        wrapper_end = self._read_wrapper(source)
+        if not source.accepts_any(self.begins):
             if not wrapper_end or not self.must_close:
                 return None
-            yield from source.past(wrapper_end)
-            raise UnclearCallError(f"Before {wrapper_end} there must be calls: {self.begin} ...")
+            source.past(wrapper_end)
+            raise UnclearCallError(f"Before {wrapper_end} there must be calls: {self.begins[0]} ...")
         try:
-            return (yield from self._read_wrapped(source, tools, wrapper_end))
+            return self._read_wrapped(source, tools, wrapper_end)
         except UnclearCallError:
-            yield from source.past(wrapper_end if wrapper_end and self.must_close else self.end)
+            source.past(wrapper_end if wrapper_end and self.must_close else self.end)
             raise
 
-    def _read_wrapper(self, source: Source) -> Waiting[str]:
+    def write(self, name: str, arguments: str) -> str:
+        """Return a call as its models write it; arguments that are no object are written as they are."""
+        head = self.begins[0] + self.written_name.format(name) + "".join(self.head_ends[:1])
+        members = decode_members(arguments) if self.key else None
+        if members is None:
+            return f"{head}{arguments}{self.end}"
+        edge, value_mark = "\n" if self.writes_lines else "", f"\n{self.value}" if self.value else ""
+        written: list[str] = []
+        for key, value in members.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            mark = f"{self.key}{self.written_name.format(key)}{self.key_end}{value_mark}"
+            written.append(f"{mark}{edge}{text}{edge}{self.value_end}\n")
+        return f"{head}\n{''.join(written)}{self.end}"
+
+    def _read_wrapper(self, source: Source) -> str:
         for mark, end in self.wrappers:
-            if (yield from source.accepts(mark)):
-                yield from source.spaces()
+            if source.accepts(mark):
+                source.spaces()
                 return end
         return ""
 
-    def _read_wrapped(self, source: Source, tools: KnownTools, wrapper_end: str) -> Waiting[list[ToolCall] | None]:
+    def _read_wrapped(self, source: Source, tools: KnownTools, wrapper_end: str) -> list[ToolCall] | None:
         calls: list[ToolCall] = []
         while True:
-            call = yield from self._read_call(source, tools)
+            call = self._read_call(source, tools)
             if call is None:
                 return None
             calls.append(call)
             check_count(calls)
             if not wrapper_end:
                 return calls
-            there = source.length
-            yield from source.spaces()
-            if (yield from source.accepts(wrapper_end)):
+            there = source.place
+            source.spaces()
+            if source.accepts(wrapper_end):
                 return calls
-            if not (yield from source.accepts(self.begin)):
-                ended = (yield from source.peek(1)) == "" or (yield from self._is_opened(source))
+            if not source.accepts_any(self.begins):
+                ended = source.peek() == "" or any(source.peek(len(mark)) == mark for mark, _ in self.wrappers)
                 if self.must_close or not ended:
                     raise UnclearCallError(f"After {self.end} only {wrapper_end} or another call may come.")
-                source.back(there)
+                source.place = there
                 return calls
 
-    def _is_opened(self, source: Source) -> Waiting[bool]:
-        for mark, _ in self.wrappers:
-            if (yield from source.peek(len(mark))) == mark:
-                return True
-        return False
-
-    def _read_call(self, source: Source, tools: KnownTools) -> Waiting[ToolCall | None]:
-        name, _ = yield from self._read_head(source, self.head_ends)
-        character = yield from source.spaces()
-        if self.must_begin and not name:
-            return None
-        if name == "function" and not self.key and character not in {"{", "`", "~"}:
-            name = (yield from source.word(_IN_NAME, _LONGEST_NAME)).strip()  # DeepSeek's type of a call
-            character = yield from source.spaces()
+    def _read_call(self, source: Source, tools: KnownTools) -> ToolCall | None:
+        name = self._read_name(source)
         if not name:
-            raise UnclearCallError(f"A call is not complete: write {self.begin}NAME{self.head_ends[0]}.")
-        if self.takes_object and character in {"{", "`", "~"}:
-            arguments = yield from _read_fenced_object(source)
-        elif not self.key:
-            raise UnclearCallError("The arguments of a call must be a JSON object.")
-        elif self.must_begin and (yield from source.peek(len(self.key))) != self.key:
-            is_call = name in tools and (yield from source.accepts(self.end))
-            return ToolCall("", name, "{}") if is_call else None
-        else:
-            arguments = yield from self._read_members(source, tools, name)
-        yield from source.spaces()
-        if not (yield from source.accepts(self.end)):
+            if self.must_begin:
+                return None
+            raise UnclearCallError(f"A call is not complete: write {self.begins[0]}NAME{self.head_ends[0]}.")
+        arguments = self._read_arguments(source, tools, name)
+        if arguments is None:
+            return None
+        is_over = source.spaces() == "" and self.may_lack_end
+        if not is_over and not source.accepts(self.end):
             raise UnclearCallError(f"A call ends with {self.end}, directly after its arguments.")
         return ToolCall("", name, arguments)
 
-    def _read_head(self, source: Source, ends: tuple[str, ...]) -> Waiting[tuple[str, bool | None]]:
+    def _read_name(self, source: Source) -> str:
+        name, _ = self._read_head(source, self.head_ends)
+        if name == "function" and not self.key and source.spaces() not in _OBJECT_STARTS:
+            return source.word(_NAME)  # after DeepSeek's type of a call
+        return name
+
+    def _read_arguments(self, source: Source, tools: KnownTools, name: str) -> str | None:
+        if self.takes_object and source.spaces() in _OBJECT_STARTS:
+            return _read_fenced_object(source)
+        if not self.key:
+            raise UnclearCallError("The arguments of a call must be a JSON object.")
+        source.spaces()
+        if self.must_begin and source.peek(len(self.key)) != self.key:
+            return "{}" if name in tools and source.peek(len(self.end)) == self.end else None
+        return self._read_members(source, tools, name)
+
+    def _read_head(self, source: Source, ends: tuple[str, ...]) -> tuple[str, bool | None]:
         """Go past a name and its end; return it, and the value of an attribute ``string``, if any."""
         if not ends:
-            yield from source.spaces()
-            return (yield from source.word(_IN_NAME, _LONGEST_NAME)), None
-        written = yield from source.word(_IN_HEAD, _LONGEST_HEAD)
+            source.spaces()
+            return source.word(_NAME), None
+        written = source.word(_compile_head(self.head, ends))
         name = re.fullmatch(self.name, written, re.DOTALL)
         is_string = _IS_STRING.search(written)
-        for end in ends:
-            if (yield from source.accepts(end)):
-                break
-        else:
+        if not source.accepts_any(ends):
+            if self.must_begin and ends == self.head_ends:
+                return "", None
             raise UnclearCallError(f"A tag or token is not complete: {' or '.join(ends)} is missing.")
         return name["name"].strip() if name is not None else "", None if is_string is None else is_string[1] == "true"
 
-    def _read_members(self, source: Source, tools: KnownTools, name: str) -> Waiting[str]:
+    def _read_members(self, source: Source, tools: KnownTools, name: str) -> str:
         members: dict[str, str] = {}
-        while (yield from source.accepts(self.key)):
-            key, is_string = yield from self._read_head(source, (self.key_end,))
+        while source.accepts(self.key):
+            key, is_string = self._read_head(source, (self.key_end,))
             if self.value:
-                yield from source.spaces()
-            if not key or not (yield from source.accepts(self.value)):
+                source.spaces()
+            if not key or not source.accepts(self.value):
                 raise UnclearCallError(f"A parameter is not complete: write {self.key}NAME{self.key_end}{self.value}.")
-            start = source.length
-            if not (yield from source.past(self.value_end)):
+            start = source.place
+            if not source.past(self.value_end):
                 raise UnclearCallError(f"The call is cut off: {self.value_end} is missing.")
-            text = source.piece(start)[: -len(self.value_end)]
+            text = source.text[start : source.place - len(self.value_end)]
             if self.key in text or (self.value or self.end) in text:
                 raise UnclearCallError(f"A parameter has no end: {self.value_end} is missing.")
             if key in members:
                 raise UnclearCallError(f"The parameter '{key[:64]}' is there twice.")
             members[key] = self._read_value(tools, name, key, text, is_string)
-            yield from source.spaces()
+            source.spaces()
         return "{" + ", ".join([f"{json.dumps(key)}: {value}" for key, value in members.items()]) + "}"
 
     def _read_value(self, tools: KnownTools, name: str, key: str, text: str, is_string: bool | None) -> str:
@@ -403,46 +426,18 @@ class PartsForm(Form):
         return read
 
 
+@cache
+def _compile_head(letter: str, ends: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?:(?!{'|'.join(map(re.escape, ends))})(?:{letter})){{0,{_LONGEST_HEAD}}}+")
+
+
 _LABEL_END = r"[ \t0-9*]{0,8}+(?:\Z|:)"
 _ACTION = f"(?i:{beginnings_of('Action', then=_LABEL_END)})"
-
-
-class HarmonyForm(Form):
-    """``<|channel|>commentary to=functions.name <|constrain|>json<|message|>{...}<|call|>``; GPT-OSS."""
-
-    marks: tuple[str, ...] = ("<|call|>",)
-    opening: str = f"{beginnings_of('<|channel|>')}|{beginnings_of('<|start|>assistant')}"
-
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
-        """Return the call of one message with a recipient."""
-        del tools, spot
-        header = "<|channel|>" if (yield from source.accepts("<|channel|>")) else ""
-        if not header and not (yield from source.accepts("<|start|>assistant")):
-            return None
-        while not (yield from source.accepts("<|message|>")):
-            words = yield from source.word(_IN_HARMONY_HEADER, 100)
-            mark = ""
-            for token in ("<|channel|>", "<|constrain|>"):
-                if token not in header and (yield from source.accepts(token)):
-                    mark = token
-            if not words and not mark:
-                return None
-            header += words + mark
-        recipient = _RECIPIENT.search(header)
-        if recipient is None:
-            return None
-        try:
-            arguments = yield from self._read_arguments(source)
-        except UnclearCallError:
-            yield from source.past("<|call|>")
-            raise
-        return [ToolCall("", recipient["name"], arguments)]
-
-    def _read_arguments(self, source: Source) -> Waiting[str]:
-        arguments = yield from _read_fenced_object(source)
-        if (yield from source.spaces()) and not (yield from source.accepts("<|call|>")):
-            raise UnclearCallError("A call ends with <|call|>, directly after the arguments.")
-        return arguments
+_LONGEST_LABEL = 40
+_LABELS = {
+    label: re.compile(rf"(?:\*\*)?(?i:{label})[ \t]{{0,8}}+[0-9]{{0,3}}+(?:\*\*)?:(?:\*\*)?")
+    for label in ("Action", "Action Input")
+}
 
 
 class ReactForm(Form):
@@ -451,106 +446,79 @@ class ReactForm(Form):
     characters: str = "a*"
     opening: str = rf"(?<!\w)(?:{beginnings_of('**', then=_ACTION)}|{_ACTION})"
 
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return one action with its input."""
         del spot
-        if not (yield from _pass_label(source, "Action")):
+        if not _pass_label(source, "Action"):
             return None
-        there = source.length
-        if (yield from source.spaces()) in {"{", "[", "`", "~"}:
-            calls = yield from self._read_json(source, tools)
-            if calls:
-                return calls
-        source.back(there)
-        yield from source.spaces(" \t")
-        written = yield from source.word(_IN_LINE, 120)
-        name = written.strip(" \t*`\"'[]").removesuffix("()")
-        there = source.length
-        yield from source.spaces()
+        there = source.place
+        if source.spaces() in {"{", "[", "`", "~"} and (calls := self._read_json(source, tools)):
+            return calls
+        source.place = there
+        source.spaces(" \t")
+        name = source.word(_LINE)[:120].strip(" \t*`\"'[]").removesuffix("()")
+        there = source.place
+        source.spaces()
         is_none = name.casefold() in _NO_NAMES and name not in tools
-        if is_none or not (yield from _pass_label(source, "Action Input")):
-            source.back(there)
+        if is_none or not _pass_label(source, "Action Input"):
+            source.place = there
             if name in tools or _CALLED.sub("", name) in tools:
                 raise UnclearCallError('After "Action: NAME" there must be a line "Action Input: {...}".')
             return None
-        start = source.length
+        start = source.place
         try:
-            arguments = yield from _read_input(source, tools, name)
+            arguments = _read_input(source, tools, name)
         except UnclearCallError:
-            yield from _pass_broken(source, start)
+            _pass_broken(source, start)
             raise
         return [ToolCall("", name, arguments)]
 
-    def _read_json(self, source: Source, tools: KnownTools) -> Waiting[list[ToolCall] | None]:
+    def _read_json(self, source: Source, tools: KnownTools) -> list[ToolCall] | None:
         """Return calls of known tools as JSON, in a fence or without; Command R writes them so."""
-        yield from _pass_fence(source)
-        if (yield from source.spaces()) not in {"{", "["}:
-            return None
-        start = source.length
-        if not (yield from source.value()):
-            return None
+        source.word(_FENCE_OPENING)
+        value = source.value() if source.spaces() in {"{", "["} else ""
         try:
-            calls = read_calls(source.piece(start), tools, is_marked=False)
+            calls = read_calls(value, tools, is_marked=False)
         except UnclearCallError:
             return None
-        there = source.length
-        yield from source.spaces()
-        if not (yield from source.word(_TICK, 10)):
-            source.back(there)
+        _pass_fence_end(source)
         return calls
 
 
-def _pass_label(source: Source, label: str) -> Waiting[bool]:
+def _pass_label(source: Source, label: str) -> bool:
     """Go past a label with its colon, and with a number or bold type, if it is here."""
-    yield from source.accepts("**")
-    if not (yield from source.accepts(label, any_case=True)):
-        return False
-    yield from source.spaces(" \t")
-    yield from source.word(_DIGIT, 3)
-    yield from source.accepts("**")
-    if not (yield from source.accepts(":")):
-        return False
-    yield from source.accepts("**")
-    return True
+    found = _LABELS[label].match(source.peek(_LONGEST_LABEL))
+    source.place += 0 if found is None else found.end()
+    return found is not None
 
 
-def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
-    ends_line = (yield from source.spaces(" \t")) in {"", "\r", "\n"}
-    there = source.length
-    character = yield from source.spaces()
-    if ends_line and (yield from _is_without_input(source, tools, name, character)):
-        source.back(there)
+def _read_input(source: Source, tools: KnownTools, name: str) -> str:
+    ends_line = source.spaces(" \t") in {"", "\r", "\n"}
+    there = source.place
+    character = source.spaces()
+    if ends_line and character not in _OBJECT_STARTS and tools.takes_no_arguments(name):
+        source.place = there
         return "{}"
     is_fenced = character in {"`", "~"}
     if is_fenced:
-        yield from _pass_fence(source)
-        character = yield from source.spaces()
+        source.word(_FENCE_OPENING)
+        character = source.spaces()
     if character == "{":
-        text = yield from _take_value(source)
+        text = _take_value(source)
         if is_fenced:
-            yield from source.spaces()
-            yield from source.word(_TICK, 10)
-        following = yield from source.spaces(" \t`")
-        if following not in {"", "\r", "\n"} and not (yield from _is_over(source, Spot())):
+            source.spaces()
+            source.word(_TICKS)
+        if source.spaces(" \t`") not in {"", "\r", "\n"} and not _is_over(source, Spot()):
             raise UnclearCallError("After the JSON object of Action Input the line must end.")
-        yield from _check_end(source)
+        _check_end(source)
     else:
-        text = yield from source.word(_IN_LINE, 2_000)
+        text = source.word(_LINE)
         if not text.startswith(('"', "'", "null", "None")):
             raise UnclearCallError("Action Input must be a JSON object with an entry for each argument.")
     arguments = repair_arguments(text)
     if arguments is None:
         raise UnclearCallError(explain_unreadable(text))
     return arguments
-
-
-def _is_without_input(source: Source, tools: KnownTools, name: str, character: str) -> Waiting[bool]:
-    """Return whether a tool is called without input; if it may have parameters, nothing else may follow."""
-    if character in {"{", "`", "~"} or not tools.may_take_no_arguments(name):
-        return False
-    if tools.takes_no_arguments(name):
-        return True
-    return not character or (yield from source.peek(11)).casefold() == "observation"
 
 
 class JsonForm(Form):
@@ -560,60 +528,40 @@ class JsonForm(Form):
     is_marked: bool = False
     opening: str = rf"""{_OBJECT}|\[\s*+(?:\Z|[\["'\d]|{_OBJECT})"""
 
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return the calls of one object or list."""
-        start = source.length
-        if not (yield from _may_call(source)):
+        start = source.place
+        if not _CALL_KEY.fullmatch(source.word(_CALL_HEAD)):
             return None
-        source.back(start)
-        is_whole = yield from source.value()
-        text = source.piece(start)
-        named = _NAMED_CALL.search(text, 0, 500)
+        source.place = start
+        text = source.value()
+        named = _NAMED_CALL.search(source.text[start : source.place], 0, 500)
         is_known = named is not None and named["name"] in tools
-        if not is_whole:
+        if not text:
             if not is_known:
                 return None
-            yield from _pass_broken(source, start)
+            _pass_broken(source, start)
             raise UnclearCallError(_CUT_OFF)
         try:
             calls = read_calls(text, tools, is_marked=False)
         except UnclearCallError as error:
             is_meant = is_known and named is not None and named["arguments"]
             is_unknown = isinstance(error, UnknownToolError) and spot.begins_reply
-            if is_meant or (is_unknown and (yield from _is_over(source, spot))):
+            if is_meant or (is_unknown and _is_over(source, spot)):
                 raise
             return None
         try:
-            yield from _check_end(source)
+            _check_end(source)
         except UnclearCallError:
-            yield from _pass_broken(source, start)
+            _pass_broken(source, start)
             raise
-        there = source.length
-        if (yield from source.spaces()) in {",", ";"}:
-            source.skip(1)
-            if (yield from source.spaces()) == "{":
+        there = source.place
+        if source.spaces() in {",", ";"}:
+            source.place += 1
+            if source.spaces() == "{":
                 return calls
-        source.back(there)
+        source.place = there
         return calls
-
-
-def _may_call(source: Source) -> Waiting[bool]:
-    """Return whether an object or list may be a call, by its first key."""
-    if (yield from source.accepts("[")):
-        yield from source.spaces()
-    if not (yield from source.accepts("{")):
-        return False
-    quote = yield from source.spaces()
-    is_quoted = quote in {'"', "'"}
-    if is_quoted:
-        source.skip(1)
-    key = ""
-    while (character := (yield from source.peek(1))) and (key + character) in _KEY_STARTS:
-        key += character
-        source.skip(1)
-    if key not in CALL_KEYS or (is_quoted and not (yield from source.accepts(quote))):
-        return False
-    return (yield from source.spaces()) == ":"
 
 
 class PythonListForm(Form):
@@ -623,35 +571,35 @@ class PythonListForm(Form):
     is_marked: bool = False
     opening: str = r"\[\s*+(?:\Z|[\w.-]++(?:\Z|\())"
 
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return the calls of one list."""
         del spot
-        start = source.length
-        yield from source.accepts("[")
-        yield from source.spaces()
-        name = yield from source.word(_IN_NAME, _LONGEST_NAME)
-        if not name or (yield from source.peek(1)) != "(" or name not in tools:
+        start = source.place
+        source.accepts("[")
+        source.spaces()
+        name = source.word(_NAME)
+        if not name or source.peek() != "(" or name not in tools:
             return None
         try:
-            return (yield from self._read_list(source, name))
+            return self._read_list(source, name)
         except UnclearCallError:
-            yield from _pass_broken(source, start)
+            _pass_broken(source, start)
             raise
 
-    def _read_list(self, source: Source, name: str) -> Waiting[list[ToolCall]]:
-        calls = [(yield from _read_python_call(source, name))]
+    def _read_list(self, source: Source, name: str) -> list[ToolCall]:
+        calls = [_read_python_call(source, name)]
         while True:
-            yield from source.spaces()
-            if (yield from source.accepts("]")):
+            source.spaces()
+            if source.accepts("]"):
                 return calls
-            if not (yield from source.accepts(",")):
+            if not source.accepts(","):
                 raise UnclearCallError("Calls in a list are parted by commas, and the list ends with ].")
-            if (yield from source.spaces()) == "]":
+            if source.spaces() == "]":
                 continue
-            name = yield from source.word(_IN_NAME, _LONGEST_NAME)
-            if not name or (yield from source.peek(1)) != "(":
+            name = source.word(_NAME)
+            if not name or source.peek() != "(":
                 raise UnclearCallError("The list must hold calls alone: write [name(key=value)].")
-            calls.append((yield from _read_python_call(source, name)))
+            calls.append(_read_python_call(source, name))
             check_count(calls)
 
 
@@ -663,37 +611,34 @@ class PythonCallForm(Form):
     begins_line: bool = True
     opening: str = r"(?<!.)(?i:[a-z])[\w.-]{0,63}+(?:\Z|\()"
 
-    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> list[ToolCall] | None:
         """Return one call."""
         if spot.fence and spot.language not in _CALL_LANGUAGES:
             return None
-        name = ""
-        # Only as far as it may be a tool's name, so that other words are not withheld.
-        while len(name) < _LONGEST_NAME and _IN_NAME.match(character := (yield from source.peek(1))):
-            name += character
-            source.skip(1)
-            if not tools.has_prefix(name):
-                return None
-        if name not in tools or (yield from source.peek(1)) != "(":
+        name = _NAME.match(source.text, source.place)
+        # Words that are no beginning of a tool's name are not withheld.
+        if name is None or not tools.has_prefix(name[0]):
+            return None
+        if source.word(_NAME) not in tools or source.peek() != "(":
             return None
         try:
-            calls = [(yield from _read_python_call(source, name))]
+            calls = [_read_python_call(source, name[0])]
         except UnclearCallError:
-            if spot.begins_reply and (yield from _is_over(source, spot)):
+            if spot.begins_reply and _is_over(source, spot):
                 raise
             return None
-        there = source.length
-        if (yield from source.spaces(" \t\r\n")) == ";":
-            source.skip(1)
+        there = source.place
+        if source.spaces(" \t\r\n") == ";":
+            source.place += 1
         else:
-            source.back(there)
+            source.place = there
         return calls
 
 
-def _read_python_call(source: Source, name: str) -> Waiting[ToolCall]:
+def _read_python_call(source: Source, name: str) -> ToolCall:
     """Return the call with the keyword arguments in parentheses at this place; their values are literals."""
     members: list[str] = []
-    for part in _split_keywords((yield from _take_value(source))[1:-1]):
+    for part in _split_keywords(_take_value(source)[1:-1]):
         key = _KEYWORD.match(part)
         if key is None:
             raise UnclearCallError("Each argument needs its name: write name=value.")
@@ -726,86 +671,68 @@ def _split_keywords(text: str) -> list[str]:
     return parts
 
 
-def _take_value(source: Source) -> Waiting[str]:
+def _take_value(source: Source) -> str:
     """Go past a JSON value or an argument list, and return it."""
-    start = source.length
-    if not (yield from source.value()):
+    value = source.value()
+    if not value:
         raise UnclearCallError(_CUT_OFF)
-    return source.piece(start)
+    return value
 
 
-def _read_object(source: Source) -> Waiting[str]:
-    text = yield from _take_value(source)
+def _read_object(source: Source) -> str:
+    text = _take_value(source)
     arguments = read_json(text)
     if arguments is None:
         raise UnclearCallError(explain_unreadable(text))
     return arguments
 
 
-def _read_fenced_object(source: Source) -> Waiting[str]:
+def _read_fenced_object(source: Source) -> str:
     """Go past an object, in a fence or not, and return it."""
-    if (yield from source.spaces()) in {"`", "~"}:
-        yield from _pass_fence(source)
-    if (yield from source.spaces()) != "{":
+    if source.spaces() in {"`", "~"}:
+        source.word(_FENCE_OPENING)
+    if source.spaces() != "{":
         raise UnclearCallError("The arguments of a call must be a JSON object.")
-    arguments = yield from _read_object(source)
-    there = source.length
-    yield from source.spaces()
-    if not (yield from source.word(_TICK, 10)):
-        source.back(there)
+    arguments = _read_object(source)
+    _pass_fence_end(source)
     return arguments
 
 
-def _pass_fence(source: Source) -> Waiting[None]:
-    """Go past the marks that begin a fence, and its language."""
-    yield from source.word(_TICK, 10)
-    yield from source.word(_LANGUAGE_LETTER, 20)
+def _pass_fence_end(source: Source) -> None:
+    there = source.place
+    source.spaces()
+    if not source.word(_TICKS):
+        source.place = there
 
 
-def _pass_broken(source: Source, start: int) -> Waiting[None]:
+def _pass_broken(source: Source, start: int) -> None:
     """Go past the lines of a broken call without a mark, up to a line that begins something else."""
-    source.back(start + 1)
-    while (yield from source.past("\n")):
-        character = yield from source.peek(1)
+    source.place = start + 1
+    while source.past("\n"):
+        character = source.peek()
         if not character or character in "\n{[<`~*" or character.isalpha():
             return
 
 
-def _check_end(source: Source) -> Waiting[None]:
+def _check_end(source: Source) -> None:
     """Raise if a call is followed by a bracket or a key, which can only be the rest of it."""
-    there = source.length
-    if (yield from source.spaces(f"{SPACES},;")) in {'"', "'"}:
-        is_rest = _REST_KEY.match((yield from source.peek(60))) is not None
+    there = source.place
+    if source.spaces(f"{SPACES},;") in {'"', "'"}:
+        is_rest = _REST_KEY.match(source.peek(60)) is not None
     else:
-        is_rest = (yield from source.peek(1)) in {"}", "]", ":"}
-    source.back(there)
+        is_rest = source.peek() in {"}", "]", ":"}
+    source.place = there
     if is_rest:
         raise UnclearCallError("The brackets of the call don't match: it ends before all that belongs to it.")
 
 
-def _is_over(source: Source, spot: Spot) -> Waiting[bool]:
+def _is_over(source: Source, spot: Spot) -> bool:
     """Return whether this place is the end of the fence or the turn."""
-    there = source.length
-    is_end = (yield from source.spaces()) == ""
-    for token in (spot.fence,) if spot.fence else (*TURN_ENDS, "<|end|>", *RESULT_MARKS):
-        is_end = is_end or (yield from source.accepts(token, any_case=True))
-    source.back(there)
+    there = source.place
+    ends = (spot.fence,) if spot.fence else (*TURN_ENDS, "<|end|>", *RESULT_MARKS)
+    is_end = source.spaces() == "" or source.accepts_any(ends, any_case=True) != ""
+    source.place = there
     return is_end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextFormatRow:
-    """The reading rules of one format.
-
-    Args:
-        forms: The forms of its calls.
-        takes_fences: True if a fence may enclose calls; calls with marks in a fence are code.
-        result_marks: The beginnings of results, which are dropped from a reply: the model made them up.
-    """
-
-    forms: tuple[Form, ...]
-    takes_fences: bool = False
-    result_marks: tuple[str, ...] = ()
 
 
 _TOOL_CALL, _FUNCTION = ("<tool_call>", "</tool_call>"), "<function="
@@ -815,18 +742,19 @@ _ATTRIBUTE = r"""(?:.*?\s)?name\s*=\s*(?P<q>["'])(?P<name>[^"'<>\n]{1,256})(?P=q
 
 def _make_invoke(prefix: str, *wrappers: str) -> PartsForm:
     return PartsForm(
-        begin=f"<{prefix}invoke ",
+        begins=(f"<{prefix}invoke ",),
         head_ends=(">",),
         end=f"</{prefix}invoke>",
         name=_ATTRIBUTE,
+        written_name='name="{}"',
         key=f"<{prefix}parameter ",
         value_end=f"</{prefix}parameter>",
         wrappers=tuple([(f"<{name}>", f"</{name}>") for name in wrappers]),
     )
 
 
-_HERMES = JsonMarksForm(pairs=(_TOOL_CALL,))
-_OTHER_TAGS = JsonMarksForm(
+HERMES = JsonMarksForm(pairs=(_TOOL_CALL,))
+OTHER_TAGS = JsonMarksForm(
     pairs=(
         ("<tools>", "</tools>"),  # Qwen Coder
         ("<tool_calls>", "</tool_calls>"),  # Jamba
@@ -836,14 +764,14 @@ _OTHER_TAGS = JsonMarksForm(
         ("<|action_start|><|plugin|>", "<|action_end|>"),  # InternLM
     )
 )
-_PHI = JsonMarksForm(pairs=(("<|tool_call|>", "<|/tool_call|>"),))  # also Granite's
-_FUNCTOOLS = JsonMarksForm(pairs=(("functools[", ""),), is_closed=False, is_word=True)
-_PYTHON_TAG = JsonMarksForm(pairs=(("<|python_tag|>", ""),), is_closed=False, takes_python=True)
-_MISTRAL = JsonMarksForm(
+PHI = JsonMarksForm(pairs=(("<|tool_call|>", "<|/tool_call|>"),))  # also Granite's
+FUNCTOOLS = JsonMarksForm(pairs=(("functools[", ""),), is_closed=False, is_word=True)
+PYTHON_TAG = JsonMarksForm(pairs=(("<|python_tag|>", ""),), is_closed=False, takes_python=True)
+MISTRAL = JsonMarksForm(
     pairs=(("[TOOL_CALLS]", "[/TOOL_CALLS]"),), named=("[ARGS]", ""), is_closed=False, is_inline=True
 )
-_FUNCTION_TAGS = PartsForm(
-    begin=_FUNCTION,
+FUNCTION_TAGS = PartsForm(
+    begins=(_FUNCTION,),
     head_ends=(">",),
     end="</function>",
     key="<parameter=",
@@ -851,9 +779,10 @@ _FUNCTION_TAGS = PartsForm(
     wrappers=(_TOOL_CALL,),
     takes_object=True,
     must_close=False,
+    writes_lines=True,
 )
-_GLM = PartsForm(
-    begin=_TOOL_CALL[0],
+GLM = PartsForm(
+    begins=(_TOOL_CALL[0],),
     head_ends=(),
     end=_TOOL_CALL[1],
     key="<arg_key>",
@@ -864,11 +793,12 @@ _GLM = PartsForm(
     strips=False,
     is_inline=True,
 )
-_ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
-    begin="<|tool_call_begin|>",
+ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
+    begins=("<|tool_call_begin|>",),
     head_ends=("<|tool_call_argument_begin|>", "<|tool_sep|>"),
     end="<|tool_call_end|>",
     name=r"\s*(?:functions\.)?(?P<name>.*?)(?::\d+)?\s*",
+    written_name="functions.{}:0",
     wrappers=(
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
         ("<|tool_calls_begin|>", "<|tool_calls_end|>"),
@@ -876,64 +806,27 @@ _ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's in ASCII
     takes_object=True,
     is_inline=True,
 )
-_DEEPSEEK = PartsForm(
-    begin=f"<{_BAR}tool{_BLANK}call{_BLANK}begin{_BAR}>",
+DEEPSEEK = PartsForm(
+    begins=(f"<{_BAR}tool{_BLANK}call{_BLANK}begin{_BAR}>",),
     head_ends=(f"<{_BAR}tool{_BLANK}sep{_BAR}>",),
     end=f"<{_BAR}tool{_BLANK}call{_BLANK}end{_BAR}>",
     wrappers=((f"<{_BAR}tool{_BLANK}calls{_BLANK}begin{_BAR}>", f"<{_BAR}tool{_BLANK}calls{_BLANK}end{_BAR}>"),),
     takes_object=True,
     is_inline=True,
 )
-_DSML = _make_invoke(f"{_BAR}DSML{_BAR}", f"{_BAR}DSML{_BAR}function_calls", f"{_BAR}DSML{_BAR}tool_calls")
-_INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
-_ANTML = _make_invoke("antml:", "antml:function_calls")
-_HARMONY, _REACT, _JSON = HarmonyForm(), ReactForm(), JsonForm()
-_PYTHON = (PythonListForm(), PythonCallForm())
-_WRITTEN_RESULTS = ("Result of ", "Error of ")  # the results that `wording` writes for formats without a mark
-
-FORMATS: dict[str, TextFormatRow] = {
-    "hermes": TextFormatRow(forms=(_HERMES,), result_marks=("<tool_response>",)),
-    "react": TextFormatRow(forms=(_REACT,), result_marks=("Observation:", "Observation ")),
-    "llama": TextFormatRow(
-        forms=(_PYTHON_TAG, _FUNCTION_TAGS, _JSON), takes_fences=True, result_marks=_WRITTEN_RESULTS
-    ),
-    "mistral": TextFormatRow(forms=(_MISTRAL,), result_marks=("[TOOL_RESULTS]",)),
-    "qwen": TextFormatRow(forms=(_FUNCTION_TAGS,), result_marks=("<tool_response>",)),
-    "pythonic": TextFormatRow(forms=_PYTHON, takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "json": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "fenced": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
-    "crew": TextFormatRow(
-        forms=(_JSON, _REACT), takes_fences=True, result_marks=(*_WRITTEN_RESULTS, "Observation:", "Observation ")
-    ),
-    "glm": TextFormatRow(forms=(_GLM,), result_marks=("<tool_response>",)),
-    "deepseek": TextFormatRow(
-        forms=(_DEEPSEEK, _ASCII_SECTIONS, _DSML, _INVOKE),
-        result_marks=(f"<{_BAR}tool{_BLANK}outputs{_BLANK}begin{_BAR}>",),
-    ),
-    "kimi": TextFormatRow(forms=(_ASCII_SECTIONS,), result_marks=_WRITTEN_RESULTS),
-    "harmony": TextFormatRow(forms=(_HARMONY,), result_marks=_WRITTEN_RESULTS),
-    "minimax": TextFormatRow(forms=(_INVOKE,), result_marks=_WRITTEN_RESULTS),
-    "phi": TextFormatRow(forms=(_PHI, _FUNCTOOLS), result_marks=_WRITTEN_RESULTS),
-    "anthropic": TextFormatRow(forms=(_INVOKE, _ANTML), result_marks=("<function_results>",)),
-    "auto": TextFormatRow(
-        forms=(
-            *(_GLM, _HERMES, _OTHER_TAGS, _PHI, _FUNCTION_TAGS, _PYTHON_TAG, _MISTRAL),
-            *(_DEEPSEEK, _ASCII_SECTIONS, _HARMONY, _DSML, _INVOKE, _ANTML, _FUNCTOOLS),
-            *(_PYTHON[0], _REACT, _PYTHON[1], _JSON),
-        ),
-        takes_fences=True,
-        result_marks=(*RESULT_MARKS, *_WRITTEN_RESULTS),
-    ),
-}
-
-
-def find_format(name: str) -> TextFormatRow:
-    """Return the row of a format.
-
-    Raises:
-        ConfigurationError: There is no such format.
-    """
-    row = FORMATS.get(name)
-    if row is None:
-        raise ConfigurationError(f"there is no format '{name}'; there are: {', '.join(FORMATS)}")
-    return row
+DSML = _make_invoke(f"{_BAR}DSML{_BAR}", f"{_BAR}DSML{_BAR}function_calls", f"{_BAR}DSML{_BAR}tool_calls")
+INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
+ANTML = _make_invoke("antml:", "antml:function_calls")
+HARMONY = PartsForm(  # a message with a recipient
+    begins=("<|channel|>", "<|start|>assistant"),
+    head=rf"[\w .=-]|{beginnings_of('<|channel|>')}|{beginnings_of('<|constrain|>')}",
+    head_ends=("<|message|>",),
+    end="<|call|>",
+    name=r".*?\bto=(?:functions\.)?(?P<name>[\w.-]{1,64}).*",
+    written_name="commentary to=functions.{} <|constrain|>json",
+    takes_object=True,
+    must_begin=True,
+    may_lack_end=True,
+)
+REACT, JSON = ReactForm(), JsonForm()
+PYTHON = (PythonListForm(), PythonCallForm())

@@ -45,7 +45,7 @@ from toolkit.errors import BadResponseError, ProviderError
 from toolkit.foreign_text import shorten_to_line
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import GivenTexts, Reply, ReplyPart, ReplyReader, UnreadCall
-from toolkit.parsing.wording import CallingWay, ModelFamily, ParsingLimits, Wording, find_family, wording_of
+from toolkit.parsing.wording import CallingWay, ModelFamily, ParsingLimits, TextFormatRow, find_family, wording_of
 from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 from toolkit.tool_names import repair_name
@@ -140,17 +140,9 @@ class TextToolProvider(ProviderWrapper):
         check_setting("the tools of a TextToolProvider", tools, *get_args(ToolOffer))
         self._wording = wording_of(format, model)
         self._is_native = tools == "native"
-        self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
-
-    @property
-    def max_parsing_attempts(self) -> int:
-        """How often the model is asked at most, for one reply that can't be read."""
-        return self._limits.max_parsing_attempts
-
-    @property
-    def remember_format_after_usages(self) -> int:
-        """After how many results each the prompt repeats how to write calls."""
-        return self._limits.remember_format_after_usages
+        self._limits = limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
+        self.max_parsing_attempts: int = limits.max_parsing_attempts
+        self.remember_format_after_usages: int = limits.remember_format_after_usages
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the model's answer with the calls in its text.
@@ -218,7 +210,7 @@ class _Exchange:
         attempts_left: How many more unreadable replies may be sent back.
     """
 
-    def __init__(self, request: ChatRequest, wording: Wording, limits: ParsingLimits, *, is_native: bool) -> None:
+    def __init__(self, request: ChatRequest, wording: TextFormatRow, limits: ParsingLimits, *, is_native: bool) -> None:
         self.tools: tuple[ToolDefinition, ...] = callable_tools(request)
         self.asked: ChatRequest = request if is_native else _write_without_tools(request, self.tools, wording, limits)
         self.attempts_left: int = limits.max_parsing_attempts - 1
@@ -381,7 +373,7 @@ class _Exchange:
 class _StreamedReply:
     """A reply that is being streamed."""
 
-    def __init__(self, exchange: _Exchange, wording: Wording) -> None:
+    def __init__(self, exchange: _Exchange, wording: TextFormatRow) -> None:
         self.response: ChatResponse | None = None
         self._shows_text = not exchange.is_asking
         self._shows_unread = exchange.attempts_left <= 0
@@ -442,7 +434,7 @@ def _join_text(response: ChatResponse) -> str:
     return "".join([block.text for block in response.message.content if isinstance(block, TextBlock)])
 
 
-def _write_part(part: ReplyPart, wording: Wording) -> str:
+def _write_part(part: ReplyPart, wording: TextFormatRow) -> str:
     match part:
         case str():
             return part
@@ -453,7 +445,7 @@ def _write_part(part: ReplyPart, wording: Wording) -> str:
 
 
 def _write_without_tools(
-    request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: TextFormatRow, limits: ParsingLimits
 ) -> ChatRequest:
     """Return the request with the tools in its prompt."""
     messages = _write_messages(request, tools, wording, limits)
@@ -485,7 +477,7 @@ def _word_choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
 
 
 def _write_messages(
-    request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: TextFormatRow, limits: ParsingLimits
 ) -> list[Message]:
     messages: list[Message] = []
     results = 0
@@ -505,7 +497,7 @@ def _write_messages(
     return messages
 
 
-def _escape_message(message: UserMessage, wording: Wording) -> UserMessage:
+def _escape_message(message: UserMessage, wording: TextFormatRow) -> UserMessage:
     if isinstance(message.content, str):
         return replace(message, content=wording.escape(message.content))
     blocks = [
@@ -535,7 +527,7 @@ def _list_blocks(message: UserMessage) -> tuple[ContentBlock, ...]:
     return (TextBlock(message.content),) if isinstance(message.content, str) else message.content
 
 
-def _write_call_message(message: AssistantMessage, wording: Wording) -> AssistantMessage:
+def _write_call_message(message: AssistantMessage, wording: TextFormatRow) -> AssistantMessage:
     others = [block for block in message.content if not isinstance(block, (TextBlock, ToolCall))]
     text = "\n".join([text for text in (message.text, wording.write_calls(message.tool_calls)) if text])
     return AssistantMessage([*others, TextBlock(text)])

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
-from toolkit.parsing.calls import MOST_CALLS, SPACES, KnownTools, Source, UnclearCallError, Waiting, check_count
+from toolkit.parsing.calls import (
+    MOST_CALLS,
+    SPACES,
+    KnownTools,
+    MoreTextNeededError,
+    Source,
+    UnclearCallError,
+    check_count,
+)
 from toolkit.parsing.forms import (
     RESULT_MARKS,
     TURN_ENDS,
@@ -22,10 +31,9 @@ from toolkit.parsing.forms import (
     Spot,
     TextFormat,
     beginnings_of,
-    find_format,
 )
+from toolkit.parsing.wording import AUTO, find_format
 
-_AUTO = find_format("auto")
 _TURNS_OF_OTHERS = (
     *RESULT_MARKS,
     "User:",
@@ -33,18 +41,20 @@ _TURNS_OF_OTHERS = (
     "<|channel|>final<|message|>",
     "<|start|>assistant<|channel|>final",
 )
-_FENCE_MARKS = {"`": re.compile("`"), "~": re.compile("~")}
-_LANGUAGE = re.compile(r"[\w.+-]")
+_FENCE_MARKS = {"`": re.compile("`{0,20}+"), "~": re.compile("~{0,20}+")}
+_LANGUAGE = re.compile(r"[\w.+-]{0,20}+")
 _FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
 _COST_OF_BROKEN = 20  # the text after an unreadable call without a mark is read again
 _MOST_MISSES = 10_000  # more than any real reply has: the rest is text
 _MOST_LOOKED_AT = 1_000_000  # characters; nested values are read again
 _MOST_DISPLACED = 8
-_NEVER = re.compile(r"(?!)")
+# Withheld text is read again with each piece, unless that would be more than so many characters, and readings of each.
+_MOST_READ_AGAIN = 2_000
+_MOST_READINGS = 8
 _THINKS = re.compile(r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|\bcot\b", re.IGNORECASE)
 _THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
-_IN_THINKING_TAG = re.compile(r"[\w:.|/-]")
-_IN_ATTRIBUTES = re.compile(r"[^<>\n]")
+_THINKING_TAG = re.compile(r"[\w:.|/-]{0,60}+")
+_ATTRIBUTES = re.compile(r"[^<>\n]{0,200}+")
 _TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
 _HARMONY_THOUGHTS = tuple(
     f"{start}<|channel|>{channel}<|message|>"
@@ -203,20 +213,31 @@ class ReplyReader:
         self._opening = _compile_opening(self._forms)
         self._given = GivenTexts() if given is None else given
         self._source = Source()
+        self._start = 0  # of the text that is in no part yet
+        self._unread: list[str] = []  # pieces that wait until there are enough of them
+        self._withheld = 0  # the number of characters that are in no part yet
+        self._may_read = _MOST_READ_AGAIN
         self._own_tags = _list_tags(self._row.forms)
         self._place = CallPlace(self._own_tags)
         self._parts: list[ReplyPart] = []
         self._space = ""  # white space that text may follow
+        self._thinking_end = ""  # the end of the thoughts at this place
+        self._pending: list[_PendingItem] = []  # calls, and what stands between them
+        self._is_over = False
         self._own_text: list[str] = []  # the text without thoughts, up to the end of the turn
         self._broken: list[UnreadCall] = []
         self._had_thoughts = False
         self._left = MOST_CALLS
         self._misses = 0
-        self._running = self._read_all()
 
     def feed(self, text: str) -> list[ReplyPart]:
         """Add a piece of the reply, and return the parts that are complete."""
-        self._source.feed(text)
+        self._unread.append(text)
+        self._withheld += len(text)
+        self._may_read += _MOST_READINGS * len(text)
+        if self._may_read < self._withheld:
+            return []
+        self._may_read -= self._withheld
         return self._read_further()
 
     def finish(self) -> list[ReplyPart]:
@@ -235,217 +256,218 @@ class ReplyReader:
         return Reply(tuple(joined), self._find_displaced(), tuple(self._broken))
 
     def _read_further(self) -> list[ReplyPart]:
-        next(self._running, None)
+        source = self._source
+        # Patterns may look at the character before the place.
+        kept = max(0, self._start - 1)
+        source.text = source.text[kept:] + "".join(self._unread)
+        source.place = self._start = self._start - kept
+        self._unread.clear()
+        with suppress(MoreTextNeededError):
+            while not self._is_over:
+                self._take_step()
+        self._withheld = len(source.text) - self._start
         parts, self._parts = self._parts, []
         return parts
 
-    def _read_all(self) -> Generator[None]:
+    def _take(self) -> str:
+        """Return the text that was read, and no longer go back behind it."""
+        start, self._start = self._start, self._source.place
+        return self._source.text[start : self._start]
+
+    def _take_step(self) -> None:
+        if self._thinking_end:
+            self._read_thoughts()
+        elif self._pending:
+            self._read_behind_calls()
+        else:
+            self._read_text()
+
+    def _read_text(self) -> None:
+        """Add the text up to what may be a call, and read that."""
         source = self._source
-        while True:
-            if not source.until(_NEVER if self._misses > _MOST_MISSES else self._opening):
-                self._add_text(source.take())
-                if source.is_ended:
-                    break
-                yield
-                continue
-            self._add_text(source.take())
-            kind = yield from self._read_here()
-            if kind == "end":
-                yield from source.rest()
-                self._add_text(source.take(), is_own=False)
-                break
-            if kind == "nothing":
-                self._misses += 1
-                # Search again after the first character.
-                source.skip(len((yield from source.peek(1))))
-        if self._space:
-            self._parts.append(self._space)
+        opening = None if self._misses > _MOST_MISSES else self._opening.search(source.text, source.place)
+        source.place = len(source.text) if opening is None else opening.start()
+        self._add_text(self._take())
+        if opening is None:
+            source.require_end()
+            self._parts += [self._space] if self._space else []
+            self._is_over = True
+        elif self._pass_thoughts():
+            pass
+        elif self._is_end():
+            source.rest()
+            self._add_text(self._take(), is_own=False)
+        elif (found := self._read_group()) is None:
+            self._misses += 1
+            source.place = min(self._start + 1, len(source.text))  # search again after the first character
+        else:
+            self._pending.append(found)
+            if not found.parts:
+                self._emit_as_text()
 
-    def _read_here(self) -> Waiting[Literal["something", "nothing", "end"]]:
-        """Read thoughts, calls or the end of the turn at this place."""
-        if (yield from self._pass_thoughts()):
-            return "something"
-        if (yield from self._is_end()):
-            return "end"
-        spot = Spot(begins_reply=self._place.begins_reply)
-        found = yield from self._read_group(self._forms, spot)
-        if found is None:
-            self._source.back()
-            return "nothing"
-        yield from self._read_tail(found)
-        return "something"
-
-    def _is_end(self) -> Waiting[bool]:
+    def _is_end(self) -> bool:
         """Return whether the model's turn ends here; what follows is made up."""
-        source = self._source
         begins_line = self._place.is_line_start and self._place.is_open
-        character = yield from source.peek(1)
-        for token in (*TURN_ENDS, *_TURNS_OF_OTHERS) if begins_line else TURN_ENDS:
-            if token[0] == character and (yield from source.accepts(token)):
-                return True
-        return False
+        return self._source.accepts_any((*TURN_ENDS, *_TURNS_OF_OTHERS) if begins_line else TURN_ENDS) != ""
 
-    def _pass_thoughts(self) -> Waiting[bool]:
-        """Go past thoughts that begin or end here; the reply follows them."""
-        source, place = self._source, self._place
-        may_begin = place.is_line_start and place.is_open
+    def _pass_thoughts(self) -> bool:
+        """Go past a tag that begins or ends thoughts."""
+        may_begin = self._place.is_line_start and self._place.is_open
         if not may_begin and self._had_thoughts:
             return False
-        closing = yield from _find_thinking_end(source)
-        if closing == "/" and not self._had_thoughts and place.allows_end_of_thoughts:
+        closing = _find_thinking_end(self._source)
+        if closing == "/" and not self._had_thoughts and self._place.allows_end_of_thoughts:
             # The template of the prompt has opened the thoughts.
             self._own_text.clear()
             self._broken.clear()
             self._place = CallPlace(self._own_tags)
         elif closing and closing != "/" and may_begin:
-            passing = source.past(closing)
-            for _ in passing:
-                self._add_thoughts(source.take())
-                yield
+            self._thinking_end = closing
         else:
-            source.back()
+            self._source.place = self._start
             return False
         self._had_thoughts = True
-        self._add_thoughts(source.take())
+        self._add_thoughts(self._take())
         return True
 
-    def _read_group(self, forms: Sequence[Form], spot: Spot, *, follows: bool = False) -> Waiting[_PendingItem | None]:
+    def _read_thoughts(self) -> None:
+        """Add thoughts as they come; the reply follows them."""
+        source, closing = self._source, self._thinking_end
+        found = source.text.find(closing, source.place)
+        if found >= 0:
+            source.place = found + len(closing)
+            self._thinking_end = ""
+        else:
+            possible = next((n for n in range(len(closing) - 1, 0, -1) if source.text.endswith(closing[:n])), 0)
+            source.place = max(source.place, len(source.text) - (0 if source.is_ended else possible))
+        self._add_thoughts(self._take())
+        if self._thinking_end:
+            source.require_end()
+            self._thinking_end = ""
+
+    def _read_group(self, *, follows: bool = False) -> _PendingItem | None:
         """Read the calls of one form, in a fence or not; None if there are none, or none are allowed here."""
         source = self._source
         try:
             if not follows and not self._place.allows_call(is_marked=True, is_inline=True):
                 return None
-            character = yield from source.peek(1)
-            if character in _FENCE_MARKS:
-                found = yield from self._read_fence(forms, follows=follows)
+            if source.peek() in _FENCE_MARKS:
+                found = self._read_fence(follows=follows)
             else:
-                found = yield from self._read_form(forms, spot, follows=follows)
+                spot = Spot(begins_reply=self._place.begins_reply and not follows)
+                found = self._read_form(self._forms, spot, follows=follows)
         except UnclearCallError as error:
+            if self._left <= _COST_OF_BROKEN:
+                source.rest()
             self._left -= _COST_OF_BROKEN
-            if self._left <= 0:
-                yield from source.rest()
-            written = source.take()
+            written = self._take()
             return _PendingItem(written, [] if self._given.contains(written, ()) else [UnreadCall(written, str(error))])
         if found is None:
+            source.place = self._start
             return None
         form, calls = found
-        written = source.take()
-        if self._given.contains(written, calls, form.marks):
+        is_given = self._given.contains(source.text[self._start : source.place], calls, form.marks)
+        if not is_given and len(calls) > self._left:
+            source.rest()
+            reason = f"A reply may have {MOST_CALLS} calls, and this has more."
+            written = self._take()
+            return _PendingItem(written, [UnreadCall(written, reason)])
+        written = self._take()
+        if is_given:
             return _PendingItem(written, [])
-        if self._row is _AUTO:
+        if self._row is AUTO:
             self._forms = (form,)
         self._left -= len(calls)
-        if self._left < 0:
-            yield from source.rest()
-            reason = f"A reply may have {MOST_CALLS} calls, and this has more."
-            return _PendingItem(written, [UnreadCall(written + source.take(), reason)])
         return _PendingItem(written, list(calls), form.marks)
 
-    def _read_form(
-        self, forms: Sequence[Form], spot: Spot, *, follows: bool
-    ) -> Waiting[tuple[Form, list[ToolCall]] | None]:
+    def _read_form(self, forms: Sequence[Form], spot: Spot, *, follows: bool) -> tuple[Form, list[ToolCall]] | None:
         source = self._source
-        start = source.length
-        character = (yield from source.peek(1)).casefold()
+        start = source.place
+        character = source.peek().casefold()
         for form in forms:
             if not character or character not in form.characters:
                 continue
             if form.begins_line and not follows and not self._place.is_unindented:
                 continue
             if follows or self._place.allows_call(is_marked=form.is_marked, is_inline=form.is_inline):
-                calls = yield from form.read(source, self._tools, spot)
+                calls = form.read(source, self._tools, spot)
                 if calls:
                     return form, calls
-                source.back(start)
+                source.place = start
         return None
 
-    def _read_fence(self, forms: Sequence[Form], *, follows: bool) -> Waiting[tuple[Form, list[ToolCall]] | None]:
+    def _read_fence(self, *, follows: bool) -> tuple[Form, list[ToolCall]] | None:
         """Read a fence that contains only calls."""
         source = self._source
-        fence = yield from source.word(_FENCE_MARKS[(yield from source.peek(1))], 20)
-        language = (yield from source.word(_LANGUAGE, 20)).casefold()
+        fence = source.word(_FENCE_MARKS[source.peek()])
+        language = source.word(_LANGUAGE).casefold()
         may_hold = len(fence) >= 3 and language in _FENCE_LANGUAGES and self._row.takes_fences
         if not may_hold or not (follows or self._place.allows_call(is_marked=False)):
             return None
         try:
-            return (yield from self._read_fenced(forms, Spot(fence=fence, language=language)))
+            return self._read_fenced(Spot(fence=fence, language=language))
         except UnclearCallError:
-            yield from source.past(fence)
+            source.past(fence)
             raise
 
-    def _read_fenced(self, forms: Sequence[Form], spot: Spot) -> Waiting[tuple[Form, list[ToolCall]] | None]:
+    def _read_fenced(self, spot: Spot) -> tuple[Form, list[ToolCall]] | None:
         source = self._source
         form: Form | None = None
         calls: list[ToolCall] = []
-        while True:
-            yield from source.spaces()
-            if form is not None and ((yield from source.peek(1)) == "" or (yield from source.accepts(spot.fence))):
-                return form, calls
-            found = yield from self._read_form(forms if form is None else (form,), spot, follows=True)
-            if found is None and form is None:
+        while form is None or not (source.spaces() == "" or source.accepts(spot.fence)):
+            source.spaces()
+            found = self._read_form(self._forms if form is None else (form,), spot, follows=True)
+            if found is not None:
+                form = found[0]
+                calls += found[1]
+                check_count(calls)
+            elif form is None:
                 return None
-            if found is None:
+            else:
                 raise UnclearCallError("A fence with calls may contain nothing else.")
-            form = found[0]
-            calls += found[1]
-            check_count(calls)
+        return form, calls
 
-    def _read_tail(self, first: _PendingItem) -> Waiting[None]:
+    def _read_behind_calls(self) -> None:
         """Read the text after a call: if it is neither a call nor the end, all of it is text."""
         source = self._source
-        pending = [first]
-        while first.parts:
-            yield from source.spaces()
-            pending.append(_PendingItem(source.take(), []))
-            if (yield from source.peek(1)) == "":
-                self._emit_calls(pending)
-                return
-            if (yield from self._ends_turn()):
-                yield from source.rest()
-                source.take()
-                self._emit_calls(pending)
-                return
-            if (yield from self._pass_closing(pending)):
-                continue
-            found = yield from self._read_group(self._forms, Spot(), follows=True)
+        source.spaces()
+        self._pending.append(_PendingItem(self._take(), []))
+        if source.peek() == "" or self._ends_turn():
+            source.rest()
+            self._emit_calls()
+        elif not self._pass_closing():
+            found = self._read_group(follows=True)
+            self._pending += [] if found is None else [found]
             if found is None or not found.parts:
-                source.back()
-                if found is not None:
-                    pending.append(found)
-                break
-            pending.append(found)
-        self._emit_as_text(pending)
+                self._emit_as_text()
 
-    def _ends_turn(self) -> Waiting[bool]:
-        for mark in (*TURN_ENDS, "<|end|>", *self._row.result_marks):
-            if (yield from self._source.accepts(mark, any_case=True)):
-                return True
-        return False
+    def _ends_turn(self) -> bool:
+        return self._source.accepts_any((*TURN_ENDS, "<|end|>", *self._row.result_marks), any_case=True) != ""
 
-    def _pass_closing(self, pending: list[_PendingItem]) -> Waiting[bool]:
+    def _pass_closing(self) -> bool:
         """Go past an extra closing tag, which is not text."""
-        for mark in pending[0].marks:
-            if mark.startswith("</") and (yield from self._source.accepts(mark)):
-                pending.append(_PendingItem(self._source.take(), []))
-                return True
-        return False
+        if not self._source.accepts_any([mark for mark in self._pending[0].marks if mark.startswith("</")]):
+            return False
+        self._pending.append(_PendingItem(self._take(), []))
+        return True
 
-    def _emit_calls(self, pending: list[_PendingItem]) -> None:
+    def _emit_calls(self) -> None:
         """Add the calls to the parts, at the end of the reply."""
         number = 0
-        for item in pending:
-            for part in item.parts:
-                if isinstance(part, ToolCall):
-                    number += 1
-                    part = replace(part, id=f"call_{number}")  # noqa: PLW2901
+        for part in [part for item in self._pending for part in item.parts]:
+            if isinstance(part, ToolCall):
+                number += 1
+                self._parts.append(replace(part, id=f"call_{number}"))
+            else:
                 self._parts.append(part)
-        self._space = ""
+        self._is_over = True
 
-    def _emit_as_text(self, pending: list[_PendingItem]) -> None:
+    def _emit_as_text(self) -> None:
         """Add the calls as text, since the reply continues."""
-        for item in pending:
+        for item in self._pending:
             self._add_text(item.written, is_call=bool(item.written.strip()))
             self._broken += [part for part in item.parts if isinstance(part, UnreadCall)]
+        self._pending.clear()
 
     def _add_text(self, text: str, *, is_own: bool = True, is_call: bool = False) -> None:
         """Add text; white space is withheld."""
@@ -475,44 +497,38 @@ class ReplyReader:
         """Return the whole calls in the text at any place, except those that the model was given."""
         text = "".join(self._own_text)
         found: dict[tuple[str, str], ToolCall] = {}
-        source = Source()
-        source.feed(text)
-        source.is_ended = True
+        source = Source(text, is_ended=True)
         opening = _compile_opening(self._row.forms, is_for_place=False)
         left = min(4 * len(text) + 1_000, _MOST_LOOKED_AT)
-        while left > 0 and len(found) < _MOST_DISPLACED:
-            source.take()
-            if not source.until(opening):
-                break
-            source.take()
-            calls, form = _end_waiting(self._try_forms(source))
-            written = source.piece()
+        while left > 0 and len(found) < _MOST_DISPLACED and (match := opening.search(text, source.place)) is not None:
+            start = source.place = match.start()
+            calls, form = self._try_forms(source)
+            written = text[start : source.place]
             left -= len(written) + 20
             if form is None:
-                source.back()
-                source.skip(1)
+                source.place = start + 1
             elif calls and not self._given.contains(written, calls, form.marks):
                 for call in calls:
                     found.setdefault((call.name, call.arguments), call)
         return tuple(found.values())
 
-    def _try_forms(self, source: Source) -> Waiting[tuple[list[ToolCall], Form | None]]:
+    def _try_forms(self, source: Source) -> tuple[list[ToolCall], Form | None]:
         """Return the calls at this place in any form; go past a value or an unreadable call."""
-        character = (yield from source.peek(1)).casefold()
+        start = source.place
+        character = source.peek().casefold()
         for form in self._row.forms:
             if character not in form.characters:
                 continue
-            source.back()
+            source.place = start
             try:
-                calls = yield from form.read(source, self._tools, Spot())
+                calls = form.read(source, self._tools, Spot())
             except UnclearCallError:
                 return [], form
             if calls:
                 return calls, form
-            if character in "{[" and not form.is_marked:
-                source.back()
-                if (yield from source.value()):
-                    return [], form  # data, which contains no call
+            source.place = start
+            if character in "{[" and not form.is_marked and source.value():
+                return [], form  # data, which contains no call
         return [], None
 
 
@@ -536,41 +552,30 @@ def _list_tags(forms: tuple[Form, ...]) -> frozenset[str]:
     return frozenset([mark[1:-1].casefold() for mark in marks if mark[0] == "<" and mark[1].isalpha()])
 
 
-def _find_thinking_end(source: Source) -> Waiting[str]:
+def _find_thinking_end(source: Source) -> str:
     """Go past a tag that begins thoughts, and return its end; or past one that ends thoughts, and return ``/``.
 
     The result is empty for other text; the place is undefined then.
     """
-    bracket = yield from source.peek(1)
+    bracket = source.peek()
     closing = _TAG_ENDS.get(bracket, "")
     if not closing:
         return ""
-    for opening in _HARMONY_THOUGHTS if bracket == "<" else ():
-        if (yield from source.accepts(opening)):
-            return "<|end|>"
-    source.skip(1)
-    name = yield from source.word(_IN_THINKING_TAG, 60)
+    if bracket == "<" and source.accepts_any(_HARMONY_THOUGHTS):
+        return "<|end|>"
+    source.place += 1
+    name = source.word(_THINKING_TAG)
     if not _THINKS.search(name):
         return ""
-    if closing == ">" and not name.endswith("|") and (yield from source.peek(1)) in {" ", "\t"}:
-        yield from source.word(_IN_ATTRIBUTES, 200)
-    if not (yield from source.accepts(closing)):
+    if closing == ">" and not name.endswith("|") and source.peek() in {" ", "\t"}:
+        source.word(_ATTRIBUTES)
+    if not source.accepts(closing):
         return ""
     if name.strip("|").startswith(("/", "end_")):
         return "/"
     if "begin_" in name:
         return bracket + name.replace("begin_", "end_") + closing
     return f"{bracket}|/{name[1:]}{closing}" if name.startswith("|") else f"{bracket}/{name}{closing}"
-
-
-def _end_waiting(waiting: Waiting[tuple[list[ToolCall], Form | None]]) -> tuple[list[ToolCall], Form | None]:
-    """Return the outcome of reading a complete text."""
-    try:
-        next(waiting)
-    except StopIteration as ended:
-        outcome: tuple[list[ToolCall], Form | None] = ended.value
-        return outcome
-    raise AssertionError("a complete text needs no waiting")
 
 
 class CallPlace:

@@ -118,6 +118,11 @@ class ToolUsage(Generic[Ctx]):
 
     Attributes:
         registry: The tools.
+        max_parsing_attempts: The number of unreadable replies in a row after which the model is asked to continue
+            without a tool.
+        remember_format_after_usages: The number of calls after which a result repeats the format.
+        agent_role: The agent, for events and `ToolContext.metadata` of the calls that follow.
+        fingerprint_context: The user of the agent, likewise.
         parsing_failures: The number of unreadable replies in a row.
         usages: The number of answered calls.
         refuses_repeated_calls: True if a repetition of the last successful call is refused.
@@ -143,64 +148,25 @@ class ToolUsage(Generic[Ctx]):
         verbose: bool = False,
         refuse_repeated_calls: bool = True,
     ) -> None:
+        check_setting("the agent_role of a ToolUsage", agent_role, str)
+        check_setting("the fingerprint_context of a ToolUsage", fingerprint_context, Mapping, None)
+        limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
         self.registry: ToolRegistry[Ctx] = tools if isinstance(tools, ToolRegistry) else ToolRegistry[Ctx](tools)
+        self.max_parsing_attempts: int = limits.max_parsing_attempts
+        self.remember_format_after_usages: int = limits.remember_format_after_usages
+        self.agent_role: str = agent_role
+        self.fingerprint_context: Mapping[str, Any] = dict(fingerprint_context or {})
         self.verbose = verbose
         self.refuses_repeated_calls = refuse_repeated_calls
         self.parsing_failures: int = 0
         self.usages: int = 0
         self._ctx = ctx
         self._wording = wording_of(format)
-        self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
         self._on_event = on_event
         self._last: tuple[str, str] | None = None
         self._calls = 0
         self._memory = RunMemory(False)  # uses of tools are counted for this object
-        self._policy = ExecutionPolicy(
-            config=CallConfig(name_repair="similar", cache=cache, on_tool_call=approve),
-            caches_by_default=True,
-            observer=_EventRelay(self._emit_event),
-        )
-        self._agent_role = ""
-        self._fingerprint_context: Mapping[str, Any] = {}
-        self.agent_role = agent_role
-        self.fingerprint_context = {} if fingerprint_context is None else fingerprint_context
-
-    @property
-    def agent_role(self) -> str:
-        """The agent, for events and `ToolContext.metadata` of the calls that follow."""
-        return self._agent_role
-
-    @agent_role.setter
-    def agent_role(self, role: str) -> None:
-        check_setting("the agent_role of a ToolUsage", role, str)
-        self._agent_role = role
-        self._set_metadata()
-
-    @property
-    def fingerprint_context(self) -> Mapping[str, Any]:
-        """The agent's identity, for events and `ToolContext.metadata` of the calls that follow."""
-        return self._fingerprint_context
-
-    @fingerprint_context.setter
-    def fingerprint_context(self, context: Mapping[str, Any]) -> None:
-        check_setting("the fingerprint_context of a ToolUsage", context, Mapping)
-        self._fingerprint_context = dict(context)
-        self._set_metadata()
-
-    def _set_metadata(self) -> None:
-        metadata = {"agent_role": self._agent_role, "fingerprint_context": self._fingerprint_context}
-        config = replace(self._policy.config, metadata=metadata)
-        self._policy = replace(self._policy, config=config)
-
-    @property
-    def max_parsing_attempts(self) -> int:
-        """The number of unreadable replies in a row after which the model is asked to continue without a tool."""
-        return self._limits.max_parsing_attempts
-
-    @property
-    def remember_format_after_usages(self) -> int:
-        """The number of calls after which a result repeats the format."""
-        return self._limits.remember_format_after_usages
+        self._config = CallConfig(name_repair="similar", cache=cache, on_tool_call=approve)
 
     def parse_tool_calling(self, text: str) -> ToolCalling:
         """Return the only call of a reply.
@@ -288,8 +254,13 @@ class ToolUsage(Generic[Ctx]):
         return self._add_reminder(await self._use_call(call))
 
     async def _use_call(self, call: ToolCall) -> ToolResult:
-        scope = self.registry.scope
-        [prepared] = await prepare_all([call], scope, self._policy)
+        metadata = {"agent_role": self.agent_role, "fingerprint_context": self.fingerprint_context}
+        policy = ExecutionPolicy(
+            config=replace(self._config, metadata=metadata),
+            caches_by_default=True,
+            observer=_EventRelay(self._emit_event),
+        )
+        [prepared] = await prepare_all([call], self.registry.scope, policy)
         for repair in prepared.repairs:
             self._emit_event(repair)
         if isinstance(prepared, Refused):
@@ -302,10 +273,10 @@ class ToolUsage(Generic[Ctx]):
                     "Use the result that you have, or try something else.",
                 )
             )
-        verdict = await authorize(prepared, self._policy)
+        verdict = await authorize(prepared, policy)
         if not isinstance(verdict, Approve):
             return self._refuse_call(write_refusal(prepared, verdict))
-        result = await run(prepared, CallHost(cast("Ctx", self._ctx), self._policy, memory=self._memory))
+        result = await run(prepared, CallHost(cast("Ctx", self._ctx), policy, memory=self._memory))
         if not result.is_error:
             self._last = _describe_call(prepared)
         return result
@@ -358,14 +329,14 @@ def _describe_call(ready: Ready[Any]) -> tuple[str, str]:
 class _EventRelay:
     """Passes on the events of a running tool."""
 
-    def __init__(self, tell: Callable[[ToolEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, emit_event: Callable[[ToolEvent], None]) -> None:
+        self._emit_event = emit_event
 
     async def emit(self, event: ToolEvent) -> None:
-        self._tell(event)
+        self._emit_event(event)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        self._tell(event)
+        self._emit_event(event)
 
 
 def to_structured_tools(tools: Iterable[Registrable[Ctx]]) -> list[FunctionTool[Ctx, ..., Any]]:

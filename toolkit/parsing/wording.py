@@ -1,4 +1,4 @@
-"""Families of models, and the texts of tools, calls and results in each format.
+"""The table of formats, with the forms of their calls and the texts of tools and results; and families of models.
 
 The row of a family has the format of its calls, whether its template accepts tools, the best way to ask it for calls,
 and the sources of these facts. Unknown facts are None; nothing is guessed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal, Self, TypeAlias
 
@@ -17,7 +18,8 @@ from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.request import describe_with_hints
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.parsing.forms import TextFormat
+from toolkit.parsing import forms
+from toolkit.parsing.forms import Form, TextFormat, decode_members
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
 
@@ -93,158 +95,91 @@ _LLAMA_CPP = "https://github.com/ggml-org/llama.cpp/blob/master/docs/function-ca
 _VLLM = "https://github.com/vllm-project/vllm/blob/main/docs/features/tool_calling.md"
 _META = "https://github.com/meta-llama/llama-models/blob/main/models"
 _QWEN = "https://qwen.readthedocs.io/en/latest"
+_KIMI = "https://github.com/MoonshotAI/Kimi-K2/blob/main"
+_MINIMAX = "https://github.com/MiniMax-AI/MiniMax-M2/blob/main"
+_GEMMA = "https://ai.google.dev/gemma/docs/capabilities/function-calling"
+_GEMMA_FILE = "https://huggingface.co/unsloth/gemma-3n-E4B-it-unsloth-bnb-4bit"
+_HERMES = "https://github.com/NousResearch/Hermes-Function-Calling"
+_GRANITE = "https://github.com/ibm-granite/granite-4.0-language-models"
+_NEMO = "https://huggingface.co/mistralai/Mistral-Nemo-Instruct-2407/discussions/4"
+_PHI_FILE = "https://ollama.com/library/phi4-mini/blobs/fa8235e5b48f"
+_CLAUDE = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/implement-tool-use"
+_GPT_OSS = "https://github.com/openai/gpt-oss#recommended-sampling-parameters"
+_SMOLLM = "https://huggingface.co/HuggingFaceTB/SmolLM"
 _R1 = "https://github.com/deepseek-ai/DeepSeek-R1#usage-recommendations"
 _R1_SAMPLING = SamplingAdvice(temperature=0.6, top_p=0.95, forbids_greedy=True)
+_QWEN_SAMPLING = SamplingAdvice(temperature=0.6, top_p=0.95, top_k=20, min_p=0.0, forbids_greedy=True)
+_GEMMA_SAMPLING = SamplingAdvice(temperature=1.0, top_p=0.95, top_k=64, min_p=0.0)
+_MINIMAX_SAMPLING = SamplingAdvice(temperature=1.0, top_p=0.95, top_k=40)
 
 
-def _describe_plain(name: str, pattern: str, *, sources: tuple[str, ...] = (_LLAMA_CPP,), **facts: Any) -> ModelFamily:
-    """Return a family whose template accepts no tools, so that its prompt describes them."""
-    return ModelFamily(name=name, pattern=pattern, template_has_tools=False, calling="text", sources=sources, **facts)
+def _describe(name: str, pattern: str, *sources: str, **facts: Any) -> ModelFamily:
+    return ModelFamily(name=name, pattern=pattern, sources=sources, **facts)
 
+
+_describe_native = partial(_describe, template_has_tools=True)
+_describe_plain = partial(_describe, template_has_tools=False, calling="text")
 
 FAMILIES: tuple[ModelFamily, ...] = (
-    ModelFamily(
-        name="DeepSeek-R1",
-        pattern=r"deepseek-?r1(?!.*distill)",
-        format="deepseek",
-        sampling=_R1_SAMPLING,
-        sources=(_R1, _VLLM),
-    ),
-    ModelFamily(name="DeepSeek", pattern=r"deepseek(?!.*distill)", format="deepseek", sources=(_VLLM, _LLAMA_CPP)),
-    ModelFamily(
-        name="Kimi K2",
-        pattern=r"kimi|moonshot",
+    _describe("DeepSeek-R1", r"deepseek-?r1(?!.*distill)", _R1, _VLLM, format="deepseek", sampling=_R1_SAMPLING),
+    _describe("DeepSeek", r"deepseek(?!.*distill)", _VLLM, _LLAMA_CPP, format="deepseek"),
+    _describe_native(
+        *("Kimi K2", r"kimi|moonshot", f"{_KIMI}/docs/tool_call_guidance.md", f"{_KIMI}/README.md"),
         format="kimi",
-        template_has_tools=True,
         sampling=SamplingAdvice(temperature=0.6),
-        sources=(
-            "https://github.com/MoonshotAI/Kimi-K2/blob/main/docs/tool_call_guidance.md",
-            "https://github.com/MoonshotAI/Kimi-K2/blob/main/README.md",
-        ),
     ),
-    ModelFamily(
-        name="gpt-oss",
-        pattern=r"gpt-?oss",
+    _describe(
+        *("gpt-oss", r"gpt-?oss", _GPT_OSS, _VLLM),
         format="harmony",
         sampling=SamplingAdvice(temperature=1.0, top_p=1.0),
-        sources=("https://github.com/openai/gpt-oss#recommended-sampling-parameters", _VLLM),
     ),
-    ModelFamily(
-        name="MiniMax-M2",
-        pattern=r"minimax-?m",
+    _describe_native(
+        *("MiniMax-M2", r"minimax-?m", f"{_MINIMAX}/README.md", f"{_MINIMAX}/docs/tool_calling_guide.md"),
         format="minimax",
-        template_has_tools=True,
-        sampling=SamplingAdvice(temperature=1.0, top_p=0.95, top_k=40),
-        sources=(
-            "https://github.com/MiniMax-AI/MiniMax-M2/blob/main/README.md",
-            "https://github.com/MiniMax-AI/MiniMax-M2/blob/main/docs/tool_calling_guide.md",
-        ),
+        sampling=_MINIMAX_SAMPLING,
     ),
-    _describe_plain("MiniMax", r"minimax", format="minimax"),
-    ModelFamily(
-        name="Phi-4-mini",
-        pattern=r"phi-?4-mini",
-        format="phi",
-        sources=("https://ollama.com/library/phi4-mini/blobs/fa8235e5b48f",),
+    _describe_plain("MiniMax", r"minimax", _LLAMA_CPP, format="minimax"),
+    _describe("Phi-4-mini", r"phi-?4-mini", _PHI_FILE, format="phi"),
+    _describe_plain("Phi-4", r"phi-?4", _LLAMA_CPP, format="phi"),
+    _describe_plain("Phi-3", r"phi-?3", _LLAMA_CPP),
+    _describe("Claude", r"claude", _CLAUDE, format="anthropic"),
+    _describe("GLM-4.5 and later", r"\bglm-?(4\.[5-9]|[5-9])", _VLLM, format="glm"),
+    _describe_plain("GLM-4", r"\bglm", _LLAMA_CPP, format="glm"),
+    _describe("Qwen3-Coder", r"qwen-?3.*coder|coder.*qwen-?3", _VLLM, format="qwen"),
+    _describe_native(
+        *("Qwen3", r"qwen-?3", f"{_QWEN}/getting_started/quickstart.html", f"{_QWEN}/framework/function_call.html"),
+        sampling=_QWEN_SAMPLING,
     ),
-    _describe_plain("Phi-4", r"phi-?4", format="phi"),
-    _describe_plain("Phi-3", r"phi-?3"),
-    ModelFamily(
-        name="Claude",
-        pattern=r"claude",
-        format="anthropic",
-        sources=("https://platform.claude.com/docs/en/agents-and-tools/tool-use/implement-tool-use",),
-    ),
-    ModelFamily(name="GLM-4.5 and later", pattern=r"\bglm-?(4\.[5-9]|[5-9])", format="glm", sources=(_VLLM,)),
-    _describe_plain("GLM-4", r"\bglm", format="glm"),
-    ModelFamily(name="Qwen3-Coder", pattern=r"qwen-?3.*coder|coder.*qwen-?3", format="qwen", sources=(_VLLM,)),
-    ModelFamily(
-        name="Qwen3",
-        pattern=r"qwen-?3",
-        template_has_tools=True,
-        sampling=SamplingAdvice(temperature=0.6, top_p=0.95, top_k=20, min_p=0.0, forbids_greedy=True),
-        sources=(f"{_QWEN}/getting_started/quickstart.html", f"{_QWEN}/framework/function_call.html"),
-    ),
-    ModelFamily(
-        name="Qwen2.5 and QwQ", pattern=r"qwen-?2\.5|qwq", template_has_tools=True, sources=(_VLLM, _LLAMA_CPP)
-    ),
-    _describe_plain("DeepSeek-R1-Distill", r"distill", sampling=_R1_SAMPLING, sources=(_R1, _LLAMA_CPP)),
-    _describe_plain("Qwen", r"qwen"),
-    ModelFamily(
-        name="Hermes",
-        pattern=r"hermes",
-        template_has_tools=True,
-        sources=("https://github.com/NousResearch/Hermes-Function-Calling", _VLLM),
-    ),
-    ModelFamily(
-        name="Granite 4",
-        pattern=r"granite-?4",
-        template_has_tools=True,
-        sources=("https://github.com/ibm-granite/granite-4.0-language-models", _VLLM),
-    ),
-    ModelFamily(name="Granite 3", pattern=r"granite-?3", sources=(_VLLM,)),
-    ModelFamily(
-        name="Mistral Nemo",
-        pattern=r"mistral-?nemo",
+    _describe_native("Qwen2.5 and QwQ", r"qwen-?2\.5|qwq", _VLLM, _LLAMA_CPP),
+    _describe_plain("DeepSeek-R1-Distill", r"distill", _R1, _LLAMA_CPP, sampling=_R1_SAMPLING),
+    _describe_plain("Qwen", r"qwen", _LLAMA_CPP),
+    _describe_native("Hermes", r"hermes", _HERMES, _VLLM),
+    _describe_native("Granite 4", r"granite-?4", _GRANITE, _VLLM),
+    _describe("Granite 3", r"granite-?3", _VLLM),
+    _describe_native(
+        *("Mistral Nemo", r"mistral-?nemo", _NEMO, _LLAMA_CPP),
         format="mistral",
-        template_has_tools=True,
         sampling=SamplingAdvice(temperature=0.3),
-        sources=("https://huggingface.co/mistralai/Mistral-Nemo-Instruct-2407/discussions/4", _LLAMA_CPP),
     ),
-    _describe_plain("Mixtral and Codestral", r"mixtral|codestral", format="mistral"),
-    ModelFamily(
-        name="Mistral",
-        pattern=r"mistral|ministral|magistral|devstral",
-        format="mistral",
-        sources=(_VLLM, _LLAMA_CPP),
+    _describe_plain("Mixtral and Codestral", r"mixtral|codestral", _LLAMA_CPP, format="mistral"),
+    _describe("Mistral", r"mistral|ministral|magistral|devstral", _VLLM, _LLAMA_CPP, format="mistral"),
+    _describe("Llama 4", r"llama-?4", f"{_META}/llama4/prompt_format.md", _VLLM, format="pythonic"),
+    _describe_native(
+        "Llama 3.2", r"llama-?3\.2", f"{_META}/llama3_2/text_prompt_format.md", _LLAMA_CPP, format="pythonic"
     ),
-    ModelFamily(
-        name="Llama 4",
-        pattern=r"llama-?4",
-        format="pythonic",
-        sources=(f"{_META}/llama4/prompt_format.md", _VLLM),
+    _describe_native(
+        "Llama 3.1 and 3.3", r"llama-?3\.[13]", f"{_META}/llama3_1/prompt_format.md", _LLAMA_CPP, format="llama"
     ),
-    ModelFamily(
-        name="Llama 3.2",
-        pattern=r"llama-?3\.2",
-        format="pythonic",
-        template_has_tools=True,
-        sources=(f"{_META}/llama3_2/text_prompt_format.md", _LLAMA_CPP),
-    ),
-    ModelFamily(
-        name="Llama 3.1 and 3.3",
-        pattern=r"llama-?3\.[13]",
-        format="llama",
-        template_has_tools=True,
-        sources=(f"{_META}/llama3_1/prompt_format.md", _LLAMA_CPP),
-    ),
-    _describe_plain("Llama 3", r"llama-?3", format="llama"),
-    ModelFamily(
-        name="Gemma 3",
-        pattern=r"gemma-?3",
-        format="pythonic",
-        calling="text",
-        sampling=SamplingAdvice(temperature=1.0, top_p=0.95, top_k=64, min_p=0.0),
-        sources=(
-            "https://ai.google.dev/gemma/docs/capabilities/function-calling",
-            "https://huggingface.co/unsloth/gemma-3n-E4B-it-unsloth-bnb-4bit",
-        ),
-    ),
-    _describe_plain("Gemma", r"gemma(?!-?[4-9])", format="pythonic"),
-    ModelFamily(
-        name="SmolLM3",
-        pattern=r"smollm-?3",
-        sampling=SamplingAdvice(temperature=0.6, top_p=0.95),
-        sources=("https://huggingface.co/HuggingFaceTB/SmolLM3-3B",),
-    ),
+    _describe_plain("Llama 3", r"llama-?3", _LLAMA_CPP, format="llama"),
+    _describe("Gemma 3", r"gemma-?3", _GEMMA, _GEMMA_FILE, format="pythonic", calling="text", sampling=_GEMMA_SAMPLING),
+    _describe_plain("Gemma", r"gemma(?!-?[4-9])", _LLAMA_CPP, format="pythonic"),
+    _describe("SmolLM3", r"smollm-?3", f"{_SMOLLM}3-3B", sampling=SamplingAdvice(temperature=0.6, top_p=0.95)),
     _describe_plain(
-        "SmolLM2",
-        r"smollm",
+        *("SmolLM2", r"smollm", f"{_SMOLLM}2-1.7B-Instruct", _LLAMA_CPP),
         sampling=SamplingAdvice(temperature=0.2, top_p=0.9),
-        sources=("https://huggingface.co/HuggingFaceTB/SmolLM2-1.7B-Instruct", _LLAMA_CPP),
     ),
-    ModelFamily(name="Falcon 3", pattern=r"falcon-?3", template_has_tools=True, sources=(_LLAMA_CPP,)),
-    _describe_plain("TinyLlama", r"tinyllama"),
+    _describe_native("Falcon 3", r"falcon-?3", _LLAMA_CPP),
+    _describe_plain("TinyLlama", r"tinyllama", _LLAMA_CPP),
 )
 """The families; the first whose pattern is found in a model's name counts."""
 
@@ -263,7 +198,7 @@ def format_of_model(model: str) -> TextFormat:
 
 _CallWriter: TypeAlias = Callable[[Sequence[ToolCall]], str]
 _ResultWriter: TypeAlias = Callable[[ToolResult], str]
-_RESULT_WORDS = ("Result of", "Error of")
+_WRITTEN_RESULTS = ("Result of ", "Error of ")
 
 
 def _write_plain_result(result: ToolResult) -> str:
@@ -271,24 +206,30 @@ def _write_plain_result(result: ToolResult) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
-    """The texts of one format.
+class TextFormatRow:
+    """One format: the forms in which its calls are read, and its texts.
 
     Args:
         format: The name of the format.
+        forms: The forms of its calls.
+        takes_fences: True if a fence may enclose calls; calls with marks in a fence are code.
+        result_marks: The beginnings of results, which are dropped from a reply: the model made them up.
         rule: How to write a call; an example follows it.
         write_calls: Writes calls as the model would.
         write_result: Writes a result; by default in words, for formats without a mark for results.
         stop: The texts at which the model must stop, since it must not write what follows.
-        markers: The marks of calls and results in this format, beside the tokens that are escaped in all.
+        markers: The words of calls and results in this format, beside the marks that are escaped in all.
     """
 
     format: TextFormat
-    rule: str
+    forms: tuple[Form, ...]
+    takes_fences: bool = False
+    result_marks: tuple[str, ...] = _WRITTEN_RESULTS
+    rule: str = ""
     write_calls: _CallWriter
     write_result: _ResultWriter = _write_plain_result
     stop: tuple[str, ...] = ()
-    markers: tuple[str, ...] = _RESULT_WORDS
+    markers: tuple[str, ...] = _WRITTEN_RESULTS
 
     def escape(self, text: str) -> str:
         """Return a text of somebody else with the marks of calls and results broken."""
@@ -324,16 +265,13 @@ def _make_example_call(tools: Sequence[ToolDefinition]) -> ToolCall:
     return ToolCall("", tool.name, json.dumps(arguments if is_object(arguments) else {}, ensure_ascii=False))
 
 
-def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
-    """Return the texts of a format; ``auto`` is that of the model's family, or ``hermes``.
+def wording_of(format: TextFormat, model: str = "") -> TextFormatRow:  # noqa: A002
+    """Return the row of a format; ``auto`` is that of the model's family, or ``hermes``.
 
     Raises:
         ConfigurationError: There is no such format.
     """
-    wording = _WORDINGS.get(format_of_model(model) if format == "auto" else format)
-    if wording is None:
-        raise ConfigurationError(f"there is no format '{format}'; there are: auto, {', '.join(_WORDINGS)}")
-    return wording
+    return find_format(format_of_model(model) if format == "auto" else format)
 
 
 def _write_arguments(call: ToolCall) -> str:
@@ -346,65 +284,10 @@ def _write_json_call(name: str, arguments: str, *, keys: tuple[str, str] = ("nam
     return f'{{"{keys[0]}": {json.dumps(name)}, "{keys[1]}": {arguments}}}'
 
 
-def _write_function(name: str, arguments: str) -> str:
-    members = _decode_members(arguments)
-    if members is None:
-        return f"<function={name}>{arguments}</function>"
-    elements = "".join(
-        [f"<parameter={key}>\n{_write_unquoted(value)}\n</parameter>\n" for key, value in members.items()]
-    )
-    return f"<tool_call>\n<function={name}>\n{elements}</function>\n</tool_call>"
-
-
 def _write_python_call(name: str, arguments: str) -> str:
-    members = _decode_members(arguments)
+    members = decode_members(arguments)
     inner = arguments if members is None else ", ".join([f"{key}={value!r}" for key, value in members.items()])
     return f"{name}({inner})"
-
-
-def _decode_members(arguments: str) -> Mapping[str, Any] | None:
-    try:
-        members: object = json.loads(arguments)
-    except ValueError:
-        return None
-    return members if is_object(members) else None
-
-
-def _write_unquoted(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _write_kimi_call(name: str, arguments: str) -> str:
-    return f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
-
-
-def _write_deepseek_call(name: str, arguments: str) -> str:
-    begin, part, end = map(_make_deepseek_token, ("tool_call_begin", "tool_sep", "tool_call_end"))
-    return f"{begin}{name}{part}{arguments}{end}"
-
-
-def _make_deepseek_token(name: str) -> str:
-    return f"<\uff5c{name.replace('_', chr(0x2581))}\uff5c>"
-
-
-def _write_harmony_call(name: str, arguments: str) -> str:
-    return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>"
-
-
-def _write_glm_call(name: str, arguments: str) -> str:
-    elements = [
-        f"<arg_key>{key}</arg_key>\n<arg_value>{_write_unquoted(value)}</arg_value>\n"
-        for key, value in (_decode_members(arguments) or {}).items()
-    ]
-    return f"<tool_call>{name}\n{''.join(elements)}</tool_call>"
-
-
-def _write_invoke_call(name: str, arguments: str) -> str:
-    elements = [
-        f'<parameter name="{key}">{_write_unquoted(value)}</parameter>\n'
-        for key, value in (_decode_members(arguments) or {}).items()
-    ]
-    return f'<invoke name="{name}">\n{"".join(elements)}</invoke>'
 
 
 def _write_each(
@@ -424,27 +307,33 @@ def _write_mistral_result(result: ToolResult) -> str:
     return f"[TOOL_RESULTS]{json.dumps({'content': result.text}, ensure_ascii=False)}[/TOOL_RESULTS]"
 
 
-_HERMES_MARKS = ("<tool_call", "</tool_call", "<tool_response", "</tool_response")
 _JSON_RULE = "To call a tool, reply with a JSON object on lines of its own, and nothing after it."
 _SECTION_RULE = (
     "To call tools, write each call with its name and a JSON object of arguments between the tokens for calls."
 )
 _OUTPUTS = tuple(
-    map(_make_deepseek_token, ("tool_outputs_begin", "tool_output_begin", "tool_output_end", "tool_outputs_end"))
+    [
+        f"<\uff5ctool\u2581{part}\uff5c>"
+        for part in ("outputs\u2581begin", "output\u2581begin", "output\u2581end", "outputs\u2581end")
+    ]
 )
-_ALL_WORDINGS = (
-    Wording(
+_ROWS = (
+    TextFormatRow(
         format="hermes",
+        forms=(forms.HERMES,),
+        result_marks=("<tool_response>",),
         rule="To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>.",
         write_calls=_write_each(
             lambda name, arguments: f"<tool_call>\n{_write_json_call(name, arguments)}\n</tool_call>"
         ),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
         stop=("<tool_response>",),
-        markers=_HERMES_MARKS,
+        markers=(),
     ),
-    Wording(
+    TextFormatRow(
         format="react",
+        forms=(forms.REACT,),
+        result_marks=("Observation:", "Observation "),
         rule="To call a tool, write a line with Action and its name, and a line with Action Input and a JSON object; "
         "then stop, and wait for the Observation.",
         write_calls=_write_each(lambda name, arguments: f"Action: {name}\nAction Input: {arguments}"),
@@ -452,96 +341,143 @@ _ALL_WORDINGS = (
         stop=("\nObservation:",),
         markers=("Action", "Observation", "Thought", "Final Answer"),
     ),
-    Wording(
+    TextFormatRow(
         format="llama",
+        forms=(forms.PYTHON_TAG, forms.FUNCTION_TAGS, forms.JSON),
+        takes_fences=True,
         rule=_JSON_RULE,
         write_calls=_write_each(partial(_write_json_call, keys=("name", "parameters"))),
     ),
-    Wording(
+    TextFormatRow(
         format="mistral",
+        forms=(forms.MISTRAL,),
+        result_marks=("[TOOL_RESULTS]",),
         rule="To call tools, write [TOOL_CALLS] and a list of JSON objects with their names and arguments.",
         write_calls=_write_each(_write_json_call, "[TOOL_CALLS] [", "]", ", "),
         write_result=_write_mistral_result,
     ),
-    Wording(
+    TextFormatRow(
         format="qwen",
+        forms=(forms.FUNCTION_TAGS,),
+        result_marks=("<tool_response>",),
         rule="To call a tool, write a <function> element with a <parameter> element for each argument between "
         "<tool_call> and </tool_call>, and close each of them.",
-        write_calls=_write_each(_write_function),
+        write_calls=_write_each(
+            forms.FUNCTION_TAGS.write, "<tool_call>\n", "\n</tool_call>", "\n</tool_call>\n<tool_call>\n"
+        ),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
-        markers=(*_HERMES_MARKS, "<function", "</function", "<parameter", "</parameter"),
+        markers=(),
     ),
-    Wording(
+    TextFormatRow(
         format="pythonic",
+        forms=forms.PYTHON,
+        takes_fences=True,
         rule="To call tools, reply with a list of calls in Python syntax, with names for all arguments, alone.",
         write_calls=_write_each(_write_python_call, "[", "]", ", "),
     ),
-    Wording(
+    TextFormatRow(
         format="json",
+        forms=(forms.JSON,),
+        takes_fences=True,
         rule=_JSON_RULE,
         write_calls=_write_each(_write_json_call),
     ),
-    Wording(
+    TextFormatRow(
         format="fenced",
+        forms=(forms.JSON,),
+        takes_fences=True,
         rule="To call a tool, write a JSON object with its name and arguments in a fence of its own.",
         write_calls=_write_each(lambda name, arguments: f"```json\n{_write_json_call(name, arguments)}\n```"),
     ),
-    Wording(
+    TextFormatRow(
         format="crew",
+        forms=(forms.JSON, forms.REACT),
+        takes_fences=True,
+        result_marks=(*_WRITTEN_RESULTS, "Observation:", "Observation "),
         rule=_JSON_RULE,
         write_calls=_write_each(partial(_write_json_call, keys=("tool_name", "arguments"))),
-        markers=(*_RESULT_WORDS, "Action", "Observation"),
+        markers=(*_WRITTEN_RESULTS, "Action", "Observation"),
     ),
-    Wording(
+    TextFormatRow(
         format="glm",
+        forms=(forms.GLM,),
+        result_marks=("<tool_response>",),
         rule="To call a tool, write its name between <tool_call> and </tool_call>, and after the name an <arg_key> "
         "and an <arg_value> element for each argument.",
-        write_calls=_write_each(_write_glm_call),
+        write_calls=_write_each(forms.GLM.write),
         write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
-        markers=(*_HERMES_MARKS, "<arg_", "</arg_"),
+        markers=(),
     ),
-    Wording(
+    TextFormatRow(
         format="deepseek",
+        forms=(forms.DEEPSEEK, forms.ASCII_SECTIONS, forms.DSML, forms.INVOKE),
+        result_marks=_OUTPUTS[:1],
         rule=_SECTION_RULE,
-        write_calls=_write_each(
-            _write_deepseek_call, _make_deepseek_token("tool_calls_begin"), _make_deepseek_token("tool_calls_end"), ""
-        ),
+        write_calls=_write_each(forms.DEEPSEEK.write, *forms.DEEPSEEK.wrappers[0], ""),
         write_result=_write_around("".join(_OUTPUTS[:2]), "".join(_OUTPUTS[2:])),
         stop=_OUTPUTS[:1],
     ),
-    Wording(
+    TextFormatRow(
         format="kimi",
+        forms=(forms.ASCII_SECTIONS,),
         rule=_SECTION_RULE,
-        write_calls=_write_each(_write_kimi_call, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", ""),
+        write_calls=_write_each(forms.ASCII_SECTIONS.write, *forms.ASCII_SECTIONS.wrappers[0], ""),
     ),
-    Wording(
+    TextFormatRow(
         format="harmony",
+        forms=(forms.HARMONY,),
         rule="To call a tool, write a message on the commentary channel to functions.NAME; its body is a JSON object.",
-        write_calls=_write_each(_write_harmony_call),
+        write_calls=_write_each(forms.HARMONY.write),
     ),
-    Wording(
+    TextFormatRow(
         format="minimax",
+        forms=(forms.INVOKE,),
         rule="To call tools, write <invoke> elements with <parameter> elements between <minimax:tool_call> and "
         "</minimax:tool_call>.",
-        write_calls=_write_each(_write_invoke_call, "<minimax:tool_call>\n", "\n</minimax:tool_call>"),
-        markers=(*_RESULT_WORDS, "<invoke", "</invoke", "<parameter", "</parameter"),
+        write_calls=_write_each(forms.INVOKE.write, "<minimax:tool_call>\n", "\n</minimax:tool_call>"),
     ),
-    Wording(
+    TextFormatRow(
         format="phi",
+        forms=(forms.PHI, forms.FUNCTOOLS),
         rule="To call tools, write a list of JSON objects with names and arguments between the tokens for calls.",
         write_calls=_write_each(_write_json_call, "<|tool_call|>[", "]<|/tool_call|>", ", "),
     ),
-    Wording(
+    TextFormatRow(
         format="anthropic",
+        forms=(forms.INVOKE, forms.ANTML),
+        result_marks=("<function_results>",),
         rule="To call tools, write <invoke> elements with <parameter> elements between <function_calls> and "
         "</function_calls>.",
-        write_calls=_write_each(_write_invoke_call, "<function_calls>\n", "\n</function_calls>"),
+        write_calls=_write_each(forms.INVOKE.write, "<function_calls>\n", "\n</function_calls>"),
         write_result=_write_around("<function_results>\n", "\n</function_results>"),
         stop=("<function_results>",),
-        markers=("<invoke", "</invoke", "<parameter", "</parameter"),
+        markers=(),
     ),
 )
-_WORDINGS: Mapping[str, Wording] = {wording.format: wording for wording in _ALL_WORDINGS}
+FORMATS: Mapping[str, TextFormatRow] = {row.format: row for row in _ROWS}
+AUTO = replace(
+    FORMATS["json"],
+    format="auto",
+    forms=(
+        *(forms.GLM, forms.HERMES, forms.OTHER_TAGS, forms.PHI, forms.FUNCTION_TAGS, forms.PYTHON_TAG, forms.MISTRAL),
+        *(forms.DEEPSEEK, forms.ASCII_SECTIONS, forms.HARMONY, forms.DSML, forms.INVOKE, forms.ANTML, forms.FUNCTOOLS),
+        *(forms.PYTHON[0], forms.REACT, forms.PYTHON[1], forms.JSON),
+    ),
+    result_marks=(*forms.RESULT_MARKS, *_WRITTEN_RESULTS),
+)
+"""All forms, for a reply whose first call decides on its format."""
+
+
+def find_format(name: str) -> TextFormatRow:
+    """Return the row of a format, or `AUTO`.
+
+    Raises:
+        ConfigurationError: There is no such format.
+    """
+    row = AUTO if name == "auto" else FORMATS.get(name)
+    if row is None:
+        raise ConfigurationError(f"there is no format '{name}'; there are: auto, {', '.join(FORMATS)}")
+    return row
 
 
 def escape_markers(text: str, markers: Iterable[str] = ()) -> str:

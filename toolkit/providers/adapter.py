@@ -23,12 +23,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
@@ -38,19 +37,21 @@ from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
 from toolkit.chat import (
+    ArgumentsDelta,
     ChatRequest,
     ChatResponse,
     Message,
     ResponseDone,
     StreamEvent,
     SystemMessage,
+    ToolCall,
     Usage,
     UserMessage,
 )
 from toolkit.chat.request import Capabilities
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
-from toolkit.foreign_text import find_lone_halves, may_have_surrogates, mend_surrogates
-from toolkit.http_replies import (
+from toolkit.foreign_text import find_lone_halves, may_have_surrogates, repair_surrogates
+from toolkit.http_client import (
     ACCEPTED_ENCODINGS,
     MOST_ERROR_BYTES,
     ReplyTooLargeError,
@@ -69,6 +70,7 @@ from toolkit.settings import Duration, check_setting, to_seconds
 ReadingT = TypeVar("ReadingT")
 UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """The exceptions that numbers without measure, and lists without end, raise where they are read."""
+JSON_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 MOST_CONNECTIONS = 1000
 """The default of `max_connections`, as the SDKs have it."""
 _MOST_IDLE_CONNECTIONS = 100
@@ -82,18 +84,13 @@ _MOST_EVENT_LINES = 4_000_000
 
 
 class Decoder(ABC, Generic[ReadingT]):
-    """Turns one answer into our events: `feed` its pieces, then `finish`; or `read_whole`.
-
-    Args:
-        failures: Makes errors.
-        reading: The parts of the request that decide how the answer is read.
-        request_id: From the headers; else the answer's own id is taken.
-    """
+    """Turns one answer into our events: `feed` its pieces, then `finish`; or `read_whole`."""
 
     def __init__(self, failures: Callable[[], Failures], reading: ReadingT, *, request_id: str | None = None) -> None:
         self._failures = failures
         self._reading = reading
         self._request_id = request_id
+        self._is_complete = False
         self._begin_answer()
 
     def _begin_answer(self) -> None:
@@ -113,13 +110,19 @@ class Decoder(ABC, Generic[ReadingT]):
             ValueError: It is not JSON.
         """
 
-    @abstractmethod
     def finish(self) -> ResponseDone:
         """Return the end, with the whole answer.
 
         Raises:
             ProviderError: The stream ended before the answer did; the same request may work.
         """
+        if not self._is_complete:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._make_response())
+
+    @abstractmethod
+    def _make_response(self) -> ChatResponse:
+        """Return the answer from what has come."""
 
     @abstractmethod
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
@@ -131,30 +134,34 @@ class Decoder(ABC, Generic[ReadingT]):
         """
 
 
-async def _feed_piece(decoder: Decoder[Any], data: bytes) -> list[StreamEvent]:
-    """Return the deltas of a long piece, read in a thread."""
-    return await to_thread.run_sync(lambda: list(decoder.feed(data)))
+@dataclass(slots=True)
+class PartialCall:
+    """A call whose arguments come in pieces: its number in the answer, and its id and name as far as they are known."""
 
+    number: int
+    id: str = ""
+    name: str = ""
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    pieces: list[str] = field(default_factory=list[str])
 
-def _read_json(content: bytes) -> object:
-    return from_json(mend_surrogates(content))
+    def more(self, text: str) -> ArgumentsDelta:
+        """Return the event of some more of the arguments."""
+        self.pieces.append(text)
+        return ArgumentsDelta(self.number, self.id, self.name, text)
 
-
-class _KnownUsage:
-    """The known cost of a request, once it is under way."""
-
-    def __init__(self) -> None:
-        self.usage: Callable[[], Usage] = Usage
+    def make_call(self) -> ToolCall:
+        """Return the call with the arguments that have come."""
+        return ToolCall(self.id, self.name, "".join(self.pieces), extra=self.extra or None)
 
 
 @contextmanager
-def _attach_usage(failures: Callable[[], Failures]) -> Generator[_KnownUsage]:
-    """Attach the usage to an error, and remove secrets from it and its causes."""
-    spent = _KnownUsage()
+def _attach_usage(failures: Callable[[], Failures]) -> Generator[list[Decoder[Any]]]:
+    """Attach the usage to an error, and remove secrets from it and its causes; the block adds its decoder."""
+    decoders: list[Decoder[Any]] = []
     try:
-        yield spent
+        yield decoders
     except ProviderError as error:
-        usage = spent.usage()
+        usage = decoders[0].usage if decoders else Usage()
         error.usage = None if usage == Usage() else usage
         if error.__cause__ is None:
             error.__context__ = None
@@ -165,23 +172,15 @@ def _attach_usage(failures: Callable[[], Failures]) -> Generator[_KnownUsage]:
 class Adapter(ABC):
     """A provider on an SDK: one request at a time through one exchange, one client for each event loop.
 
-    Args:
-        model: The model's name as the server knows it.
-        name: The provider's name in errors.
-        base_url: Where requests go.
-        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the client.
-        headers: Sent with each request.
-        max_connections: The most connections of one event loop; more requests wait for one.
-
     Attributes:
         known_capabilities: Set it where the table is wrong about a model; None leaves it to the table.
-
-    Raises:
-        ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, a header no text, or
-            `max_connections` no whole number above 0.
     """
 
     _clients: LoopLocal[Any]
+    _api_key: str | None
+    _key_advice: str
+    _protocol: str
+    _url_advice: str = "check base_url"
     known_capabilities: Capabilities | None = None
 
     def __init__(
@@ -214,12 +213,7 @@ class Adapter(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -233,11 +227,11 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for something that the format can't express.
         """
-        with _attach_usage(self._make_failures) as spent:
+        with _attach_usage(self._make_failures) as decoders:
             exchange, body = await self._encode_request(request, streams=False)
             answer = await exchange.ask(body, timeout=self._find_timeout(request))
             decoder = self._make_decoder(request, answer.request_id)
-            spent.usage = lambda: decoder.usage
+            decoders.append(decoder)
             decode = partial(decoder.read_whole, answer.json)
             try:
                 if answer.size <= _LONG_ANSWER:
@@ -253,20 +247,21 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for something that the format can't express.
         """
-        with _attach_usage(self._make_failures) as spent:
+        with _attach_usage(self._make_failures) as decoders:
             exchange, body = await self._encode_request(request, streams=True)
             async with exchange.listen(body, timeout=self._find_timeout(request)) as pieces:
                 decoder = self._make_decoder(request, pieces.request_id)
-                spent.usage = lambda: decoder.usage
+                decoders.append(decoder)
                 size = 0
-                async for events in pieces:
+                async for events in pieces.events:
                     for place, data in enumerate(events):
                         if place % _EVENTS_IN_A_ROW == _EVENTS_IN_A_ROW - 1:
                             await checkpoint()
                         size += len(data)
-                        for event in (
-                            await _feed_piece(decoder, data) if len(data) > _LONG_ANSWER else decoder.feed(data)
-                        ):
+                        found: Iterable[StreamEvent] = decoder.feed(data)
+                        if len(data) > _LONG_ANSWER:
+                            found = await to_thread.run_sync(list, found)
+                        for event in found:
                             yield event
                 is_long = size > _LONG_ANSWER
                 done = await to_thread.run_sync(decoder.finish) if is_long else decoder.finish()
@@ -302,9 +297,19 @@ class Adapter(ABC):
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         """Return the exchange that sends the request, and its body."""
 
-    @abstractmethod
     def _make_failures(self) -> Failures:
-        """Return the maker of errors."""
+        return Failures(
+            provider=self.name,
+            url=self.base_url,
+            model=self.model,
+            key_advice=self._key_advice,
+            protocol=self._protocol,
+            url_advice=self._url_advice,
+            secrets=(self._find_key(), *self._secrets),
+        )
+
+    def _find_key(self) -> str:
+        return self._api_key or ""
 
     @abstractmethod
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder[Any]:
@@ -323,18 +328,10 @@ def split_compacted(messages: Sequence[Message]) -> tuple[list[Message], list[Me
 def key_for(
     url: str, *, name: str, variables: Sequence[str], hosts: Sequence[str], advice: str, is_local: bool = False
 ) -> str:
-    """Return the key that the environment has for a server.
+    """Return the key that the environment has for a server, from the first variable that is set.
 
-    Args:
-        url: Where requests go.
-        name: The provider's name in errors.
-        variables: Where the key may stand; the first that is set counts.
-        hosts: The vendor's own.
-        advice: Other advice, for the error.
-        is_local: True where the key is for a server on this machine, too.
-
-    Raises:
-        ProviderAuthError: There is none, or it is for another host.
+    It goes to the hosts of its vendor alone; the key of a local server to this machine. Otherwise a `ProviderAuthError`
+    gives advice.
     """
     found = next((variable for variable in variables if os.environ.get(variable)), None)
     if is_loopback(url):
@@ -369,12 +366,7 @@ def withheld_headers(
 ) -> tuple[str, ...]:
     """Return the names of the headers that an SDK takes from a variable and that must not go to a URL.
 
-    Args:
-        url: Where requests go.
-        variable: The variable.
-        hosts: The vendor's own.
-        *names: Headers that it takes from variables of their own.
-        given: The headers that the application has set itself: those may go there.
+    Those that the application has given itself may go there.
     """
     if is_loopback(url) or is_home(url, hosts):
         return ()
@@ -385,11 +377,7 @@ def withheld_headers(
 
 
 def checked_url(url: str) -> str:
-    """Return the URL where it can be one of a server.
-
-    Raises:
-        ConfigurationError: It can't; the URL is not shown, since it may hold a password.
-    """
+    """Return the URL of a server, or raise a `ConfigurationError` without it, since it may hold a password."""
     check_setting("base_url", url, str)
     try:
         parts = urlsplit(url)
@@ -405,12 +393,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_key(key: str, provider: str) -> str:
-    """Return the key as a header takes it: without the line end that a file may have left at its end.
-
-    Raises:
-        ProviderAuthError: It has letters that no key has.
-        ConfigurationError: It is no text.
-    """
+    """Return the key as a header takes it, without the line end of a file; raise where no header can hold it."""
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a pydantic.SecretStr, say
         raise ConfigurationError(f"api_key must be text, not a {type(key).__name__}")
     key = key.strip()
@@ -456,11 +439,7 @@ class EventReader(Protocol):
     is_done: bool
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the events that are now complete.
-
-        Raises:
-            ValueError: It is no such stream.
-        """
+        """Return the events that are now complete, or raise a ValueError where it is no such stream."""
         ...
 
 
@@ -484,136 +463,36 @@ class WholeAnswer:
     size: int = 0
 
 
-class Pieces(Protocol):
-    """An answer in pieces, for the data of the events that came together, and the server's name for the request."""
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """An answer in pieces: the data of the events that came together, and the server's name for the request."""
 
-    request_id: str | None
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        """Return the pieces."""
-        ...
-
-
-class AnswerPieces:
-    """An answer in pieces: iterate it once, for the data of the events that came together.
-
-    Attributes:
-        request_id: The server's name for the request.
-    """
-
-    def __init__(
-        self,
-        pieces: AsyncIterator[bytes],
-        *,
-        content_type: str,
-        request_id: str | None,
-        deadline: float | None,
-        reader: EventReader,
-    ) -> None:
-        self.request_id: str | None = request_id
-        self._pieces = pieces
-        self._content_type = content_type
-        self._deadline = deadline
-        self._reader = reader
-        self._surrogates = SurrogateMender()
-        self._before_events: bytes | None = b""
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        return self
-
-    async def __anext__(self) -> list[bytes]:
-        try:
-            return self._surrogates.feed(await self._read_events())
-        except StopAsyncIteration:
-            held = self._surrogates.finish()
-            if not held:
-                raise
-            return held
-
-    async def _read_events(self) -> list[bytes]:
-        while not self._reader.is_done:
-            received = await self._receive_piece(self._deadline)
-            if not received:
-                return self._read_plain_error()
-            events = self._reader.feed(received)
-            for event in events:
-                check_json_parts(event)
-            await self._read_end()
-            if events:
-                self._before_events = None
-                return events
-            if self._before_events is not None and len(self._before_events) < _MOST_INSTEAD:
-                self._before_events += received
-        raise StopAsyncIteration
-
-    def _read_plain_error(self) -> list[bytes]:
-        """Return the text received in place of events if it reports an error, as some servers do in plain JSON.
-
-        Raises:
-            StopAsyncIteration: Nothing came, or the events are over, or the first was cut off.
-            ValueError: It is something else.
-        """
-        came, self._before_events = (self._before_events or b"").strip(), None
-        if not came or "eventstream" in self._content_type.replace("-", "") or came.startswith(_EVENT_PREFIXES):
-            raise StopAsyncIteration
-        with suppress(ValueError):
-            if as_mapping(from_json(came)).get("error"):
-                return [came]
-        raise ValueError(f"{self._content_type}, without events")
-
-    async def _receive_piece(self, deadline: float | None) -> bytes:
-        if deadline is None:
-            return await anext(self._pieces, b"")
-        seconds = deadline - anyio.current_time()
-        if seconds <= 0:  # data that has arrived would be returned without checking the clock
-            raise TimeoutError
-        # A scope may not stay open over a yield, so each piece has one of its own.
-        with anyio.fail_after(seconds):
-            return await anext(self._pieces, b"")
-
-    async def _read_end(self) -> None:
-        # Most servers end where they are done; reading the end keeps the connection for the next request.
-        if not self._reader.is_done:
-            return
-        with anyio.move_on_after(_PATIENCE_AFTER_DONE):
-            while await self._receive_piece(None):
-                pass
+    events: AsyncIterator[list[bytes]]
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Sends bodies and gives answers, with whatever goes wrong as one of our errors.
-
-    Args:
-        send: Posts a body.
-        failures: Makes the errors.
-        raised: The base class of the SDK's exceptions, in addition to those of the HTTP client.
-        make_reader: Makes the reader of a stream.
-    """
+    """Sends bodies and gives answers, with whatever goes wrong as one of our errors."""
 
     send: Send
     failures: Callable[[], Failures]
-    raised: type[Exception]
+    raised: type[Exception]  # of the SDK, beside those of the HTTP client
     make_reader: Callable[[], EventReader] = field(default_factory=lambda: ServerEventReader)
 
     async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
-        """Return the whole answer.
-
-        Args:
-            body: The JSON of the request.
-            timeout: Seconds for all of it; None leaves it to the client.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-        """
+        """Return the whole answer within a time; None leaves that to the client. A failure closes the connection."""
         async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
                 response = await self._send_body(body, progress, streams=False, timeout=timeout)
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
             check_json_parts(content)
+
+            def read() -> object:
+                return from_json(repair_surrogates(content))
+
             try:
-                read = partial(_read_json, content)
                 is_long = len(content) > _LONG_ANSWER
                 found: object = await to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
             except ValueError as error:
@@ -624,38 +503,56 @@ class Exchange:
 
     @asynccontextmanager
     async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[Pieces]:
-        """Give the answer in pieces; leaving the block closes the connection.
+        """Give the answer in pieces within a time; leaving the block closes the connection.
 
         A `ValueError` that the block raises for a piece that is not JSON is reported as a bad answer.
-
-        Args:
-            body: The JSON of the request.
-            timeout: Seconds from here to the end of the answer; None leaves it to the client.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
         """
         deadline = None if timeout is None else anyio.current_time() + timeout
         async with self._translate_errors(timeout) as progress:
             with anyio.fail_after(timeout):
                 response = await self._send_body(body, progress, streams=True, timeout=timeout)
-            async with closed_with(response) as pieces:
+            async with closed_with(response) as received:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
                     raise self._make_no_answer(response)
                 request_id = request_id_of(response.headers)
-                try:
-                    yield AnswerPieces(
-                        pieces,
-                        content_type=content_type,
-                        request_id=request_id,
-                        deadline=deadline,
-                        reader=self.make_reader(),
-                    )
-                except ReplyTooLargeError:
-                    raise
-                except (ValueError, ArithmeticError, RecursionError) as error:
-                    raise self.failures().not_an_answer(str(error), request_id=request_id) from error
+                async with aclosing(self._read_events(received, content_type, deadline)) as events:
+                    try:
+                        yield Pieces(events, request_id)
+                    except ReplyTooLargeError:
+                        raise
+                    except UNREADABLE as error:
+                        raise self.failures().not_an_answer(str(error), request_id=request_id) from error
+
+    async def _read_events(
+        self, received: AsyncIterator[bytes], content_type: str, deadline: float | None
+    ) -> AsyncGenerator[list[bytes]]:
+        """Yield the events that come together, or raise a ValueError where it is no such stream."""
+        reader, surrogates = self.make_reader(), SurrogateMender()
+        is_done, has_events, before_events = False, False, b""
+        while not is_done:
+            data = await _receive_piece(received, deadline)
+            if not data:
+                error = None if has_events else _find_plain_error(before_events.strip(), content_type)
+                if error is not None:
+                    yield [error]
+                break
+            events = reader.feed(data)
+            for event in events:
+                check_json_parts(event)
+            is_done = reader.is_done
+            if is_done:
+                # Most servers end where they are done; reading the end keeps the connection for the next request.
+                with anyio.move_on_after(_PATIENCE_AFTER_DONE):
+                    while await _receive_piece(received, None):
+                        pass
+            if events:
+                has_events = True
+                yield surrogates.feed(events)
+            elif not has_events and len(before_events) < _MOST_INSTEAD:
+                before_events += data
+        if held := surrogates.finish():
+            yield held
 
     async def _send_body(
         self, body: bytes, progress: RequestProgress, *, streams: bool, timeout: float | None
@@ -675,7 +572,7 @@ class Exchange:
         except TimeoutError as error:
             late_by = anyio.current_time() - deadline
             raise self.failures().late(timeout or 0, stage=progress.stage, late_by=late_by) from error
-        except (httpx2.HTTPError, ValueError, ArithmeticError, RecursionError, self.raised) as error:
+        except (httpx2.HTTPError, *UNREADABLE, self.raised) as error:
             failures = self.failures()
             stage = stage_of(error)
             if stage is not None:
@@ -688,6 +585,53 @@ class Exchange:
         return self.failures().not_an_answer(found, request_id=request_id_of(response.headers))
 
 
+async def _receive_piece(received: AsyncIterator[bytes], deadline: float | None) -> bytes:
+    """Return the next bytes of a stream; none at its end."""
+    if deadline is None:
+        return await anext(received, b"")
+    seconds = deadline - anyio.current_time()
+    if seconds <= 0:  # data that has arrived would be returned without checking the clock
+        raise TimeoutError
+    # A scope may not stay open over a yield, so each piece has one of its own.
+    with anyio.fail_after(seconds):
+        return await anext(received, b"")
+
+
+def _find_plain_error(came: bytes, content_type: str) -> bytes | None:
+    """Return the JSON of an error sent in place of events, None for nothing; raise a ValueError for something else."""
+    if not came or "eventstream" in content_type.replace("-", "") or came.startswith(_EVENT_PREFIXES):
+        return None
+    with suppress(ValueError):
+        if as_mapping(from_json(came)).get("error"):
+            return came
+    raise ValueError(f"{content_type}, without events")
+
+
+async def post_by_sdk(
+    client: Any,
+    path: str,
+    body: bytes,
+    headers: Mapping[str, Any],
+    *,
+    timeout: float | None,
+    stream_type: Any,
+    method: Literal["get", "post"] = "post",
+) -> httpx2.Response:
+    """Post a body through a client of OpenAI's or Anthropic's SDK, and return the response with its body unread.
+
+    Both come from one generator. The SDK's own stream is never made.
+    """
+    # The loop retries, and a redirect would take key and prompt elsewhere.
+    options: dict[str, Any] = {"headers": headers, "max_retries": 0, "follow_redirects": False}
+    if timeout is not None:
+        options["timeout"] = timeout
+    content = {"content": body} if method == "post" else {}
+    found: httpx2.Response = await getattr(client, method)(
+        path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_type, **content
+    )
+    return found
+
+
 async def post_plainly(
     client: httpx2.AsyncClient,
     url: str,
@@ -697,11 +641,7 @@ async def post_plainly(
     timeout: float | None,
     failures: Callable[[], Failures],
 ) -> httpx2.Response:
-    """Post a body without an SDK's client, and return the response with its body unread.
-
-    Raises:
-        ProviderError: The status is not one of success.
-    """
+    """Post a body without an SDK's client, and return the response with its body unread; raise for a refusal."""
     headers = {**headers, "accept-encoding": ACCEPTED_ENCODINGS}
     request = client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
     response = await client.send(request, stream=True, follow_redirects=False)
@@ -716,11 +656,7 @@ async def post_plainly(
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the headers where a request can carry them.
-
-    Raises:
-        ConfigurationError: It can't; no value is shown, since it may be a secret.
-    """
+    """Return headers that a request can carry, or raise without their values, since one may be a secret."""
     check_setting("headers", headers, Mapping, None)
     for name, value in (headers or {}).items():
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
@@ -744,11 +680,7 @@ class ServerEventReader:
         self._lines = 0
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the data of the events that are now complete.
-
-        Raises:
-            ReplyTooLargeError: A line has no end, or there are too many.
-        """
+        """Return the data of the events that are now complete, or raise where a line or their number has no end."""
         end = received.rfind(b"\n")
         self._rest += received[: end + 1] if end >= 0 else received
         if len(self._rest) > _MOST_LINE_BYTES:
@@ -803,7 +735,7 @@ class SurrogateMender:
     def finish(self) -> list[bytes]:
         """Return the events that are still held."""
         held, self._held = self._held, []
-        return [mend_surrogates(event) for event in held]
+        return [repair_surrogates(event) for event in held]
 
     def _feed_one(self, event: bytes) -> list[bytes]:
         low = _find_low_at_start(event)
@@ -823,7 +755,7 @@ class SurrogateMender:
         """Return the first event that is held, and of those behind it and the new one what is ready then."""
         first, *others = self._held
         self._held = []
-        return [mend_surrogates(first), *self.feed([*others, event])]
+        return [repair_surrogates(first), *self.feed([*others, event])]
 
 
 def _find_high_at_end(data: bytes) -> int | None:

@@ -18,7 +18,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, assert_never, cast
+from typing import Any, assert_never, cast
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -36,7 +36,6 @@ from toolkit.chat import (
     Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StopReason,
     StreamEvent,
     TextBlock,
@@ -49,7 +48,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderAuthError, naming_extra
-from toolkit.http_replies import BoundedClient
+from toolkit.http_client import BoundedClient
 from toolkit.json_text import write_json
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,
@@ -89,7 +88,6 @@ from toolkit.providers.encoding import (
     to_bytes,
     unsealed,
 )
-from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
@@ -98,6 +96,7 @@ with naming_extra("bedrock"):
     import httpx2
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
     from botocore.eventstream import EventStreamBuffer, ParserError
     from botocore.session import Session
 
@@ -127,14 +126,6 @@ _STOP_REASONS: Mapping[str, StopReason] = {
 _UNUSABLE = ("malformed_model_output", "malformed_tool_use")
 _METADATA = ("trace", "additionalModelResponseFields", "serviceTier", "performanceConfig")
 _REPORTED = {"throttlingException": "rate_limit_error", "validationException": "invalid_request_error"}
-
-
-class AwsCredentials(Protocol):
-    """Credentials as botocore has them."""
-
-    def get_frozen_credentials(self) -> Any:
-        """Return the keys as they are now; new ones may be fetched."""
-        ...
 
 
 class BedrockProvider(Adapter):
@@ -168,6 +159,9 @@ class BedrockProvider(Adapter):
         ProviderAuthError: There are no credentials, or they would go to another host than AWS.
     """
 
+    _key_advice = "check the credentials of AWS, or api_key"
+    _protocol = "an answer of Converse"
+
     def __init__(
         self,
         model: str,
@@ -175,7 +169,7 @@ class BedrockProvider(Adapter):
         region: str | None = None,
         api_key: str | None = None,
         profile: str | None = None,
-        credentials: AwsCredentials | None = None,
+        credentials: Credentials | None = None,
         base_url: str | None = None,
         timeout: Duration | None = 600,
         headers: Mapping[str, str] | None = None,
@@ -260,17 +254,6 @@ class BedrockProvider(Adapter):
         SigV4Auth(frozen, "bedrock", self._region or "us-east-1").add_auth(request)
         return dict(request.headers.items())
 
-    def _make_failures(self) -> Failures:
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice="check the credentials of AWS, or api_key",
-            protocol="an answer of Converse",
-            url_advice="check base_url",
-            secrets=(self._api_key or "", *self._secrets),
-        )
-
 
 class FrameReader:
     """Cuts the frames of AWS's event streams into JSON objects: the kind of each event, and its payload.
@@ -284,11 +267,7 @@ class FrameReader:
         self._buffer = EventStreamBuffer()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the events that are now complete.
-
-        Raises:
-            ValueError: These are no frames.
-        """
+        """Return the events that are now complete, or raise a ValueError where these are no frames."""
         self._buffer.add_data(received)
         try:
             return [_read_frame(cast("Mapping[str, Any]", frame.headers), frame.payload) for frame in self._buffer]
@@ -305,12 +284,7 @@ def _read_frame(headers: Mapping[str, Any], payload: bytes) -> bytes:
 
 
 class ConverseEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        defaults: Fields that the request may overwrite.
-        caches: True if the ends of tools, system text and messages are marked for the server's cache.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(self, *, defaults: Mapping[str, Any], caches: bool = False) -> None:
         self._defaults = dict(defaults)
@@ -319,11 +293,7 @@ class ConverseEncoder:
         self._tools = EncodedOnce(_encode_tool, size_of=len)
 
     def encode(self, request: ChatRequest) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         system, messages = split_system(request.messages)
         choice, notes = self._encode_choice(request)
         inference = {
@@ -530,12 +500,6 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
             else:
                 self._store_fields(fields)
 
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._fields.get("stopReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
-
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return an answer of Converse."""
         self._store_fields(answer)
@@ -549,6 +513,7 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
 
     def _store_fields(self, fields: Mapping[str, Any]) -> None:
         self._fields |= {name: value for name, value in fields.items() if value is not None}
+        self._is_complete = bool(self._fields.get("stopReason"))
 
     def _read_block(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamEvent]:
         call = as_mapping(block.get("toolUse"))

@@ -6,9 +6,9 @@ No SDK is imported before it is asked for.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast, get_args
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
@@ -32,21 +32,8 @@ CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
 """A way to ask a model for calls; ``auto`` is the best one, by the model's name or file."""
 
 
-class ClosableProvider(Provider, Protocol):
+class ClosableProvider(Provider, AbstractAsyncContextManager["ClosableProvider", None], Protocol):
     """A provider with connections: closed by `aclose`, or by leaving ``async with``."""
-
-    async def __aenter__(self) -> Self:
-        """Return the provider."""
-        ...
-
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        ...
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next request makes new ones."""
@@ -194,13 +181,8 @@ class _ClosingWrapper(ProviderWrapper):
         await self._wrapped.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._wrapped.__aexit__(exception_type, exception, traceback)
+    async def __aexit__(self, *failure: object) -> None:
+        await self._wrapped.__aexit__(*failure)
 
     async def aclose(self) -> None:
         """Close the connections of the provider within."""

@@ -125,14 +125,8 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
     """Keeps what items were encoded as, by identity: messages and definitions are not changed once they are made.
 
     An item is kept alive with its encoding, and both are counted. Items not used recently are dropped when the cache is
-    full, and those that no request of the last two minutes used by the next request; nothing is lost by that but the
-    time to encode them again.
-
-    Args:
-        encode: Encodes an item; must give the same for the same item.
-        size_of: The bytes that an encoding holds.
-        most_bytes: The size of the cache; half of it is dropped at once.
-        clock: Returns the time in seconds.
+    full, half of it at once, and those that no request of the last two minutes used by the next request; nothing is
+    lost by that but the time to encode them again.
     """
 
     def __init__(
@@ -183,24 +177,12 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
 
 
 def encode_tools_once(encode: Callable[[ToolDefinition], object]) -> EncodedOnce[ToolDefinition, bytes]:
-    """Return a cache of tools encoded as bytes of JSON.
-
-    Args:
-        encode: Returns a tool as the wire has it.
-    """
+    """Return a cache of tools encoded as bytes of JSON."""
     return EncodedOnce(lambda tool: to_bytes(encode(tool), f"tool '{tool.name}'"), size_of=len)
 
 
 def to_bytes(value: object, subject: str) -> bytes:
-    """Return JSON; lone surrogates become question marks, which no encoding can carry.
-
-    Args:
-        value: The value to encode.
-        subject: The name of the value, for the error.
-
-    Raises:
-        ConfigurationError: JSON can't say it.
-    """
+    """Return JSON, with lone surrogates as question marks; an error names the subject."""
     try:
         return write_json(value, allow_nan=False, default=_make_encodable).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -213,12 +195,7 @@ def join_list(encodings: Iterable[bytes]) -> bytes:
 
 
 def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequence[bytes]]) -> bytes:
-    """Return the body of a request; a field of None is left out.
-
-    Args:
-        body: Its fields.
-        members: Fields that are JSON already, or lists of such; the body's own fields take precedence.
-    """
+    """Return the body of a request: its fields, without those of None, and members that are JSON already."""
     encoded = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
     pieces = [encoded[:-1]]
     for name, value in members.items():
@@ -246,12 +223,9 @@ def _make_encodable(value: object) -> Any:
 
 
 def join_by_role(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
-    """Return the messages as a JSON list; an empty one if there are none.
+    """Return the messages as a JSON list, from the role and the joined blocks of each; no blocks are no message.
 
-    Args:
-        spoken: The role of each message, and its blocks: JSON already, with commas between. No blocks are no message.
-        field: Where a message of the list has its blocks.
-        opening: The block that the user says where the model would begin.
+    The user says the opening block where the model would begin.
     """
     pieces: list[bytes] = []
     speaker = b""
@@ -362,13 +336,7 @@ class ResultText:
 
 
 def result_text(result: ToolResult, *, name: str = "", call_id: str = "") -> ResultText:
-    """Return a result for a format whose tool messages are text; a failed one says so.
-
-    Args:
-        result: The result.
-        name: The tool as the wire has it, for the text before the attachments.
-        call_id: The call as the wire has it.
-    """
+    """Return a result for a format whose tool messages are text; it names the tool and the call as the wire does."""
     texts: list[str] = []
     attachments: list[ContentBlock] = []
     if isinstance(result.content, str):
@@ -403,30 +371,18 @@ def file_text(block: FileBlock) -> str | None:
 
 
 def source_of(block: ImageBlock | FileBlock) -> bytes | str:
-    """Return the bytes of a block, else its URL.
-
-    Raises:
-        ConfigurationError: It has neither.
-    """
+    """Return the bytes of a block, else its URL; one with neither is a `ConfigurationError`."""
     return url_of(block) if block.data is None else block.data
 
 
 def data_url_of(block: ImageBlock | FileBlock) -> str:
-    """Return the URL of a block, or one that holds its bytes.
-
-    Raises:
-        ConfigurationError: It has neither.
-    """
+    """Return the URL of a block, or one that holds its bytes; one with neither is a `ConfigurationError`."""
     source = source_of(block)
     return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
 
 
 def url_of(block: ImageBlock | FileBlock) -> str:
-    """Return the URL of a block that has no bytes.
-
-    Raises:
-        ConfigurationError: It has none either.
-    """
+    """Return the URL of a block that has no bytes; one with neither is a `ConfigurationError`."""
     if block.url is None:
         raise ConfigurationError(f"this {type(block).__name__} has neither data nor url: give it one of them")
     return block.url
@@ -498,11 +454,7 @@ class BlockFormat:
     encode_result: Callable[[ToolResult, list[JsonObject]], JsonObject]
 
     def encode(self, message: Message) -> list[JsonObject]:
-        """Return the blocks of a message. Pure: the same message gives the same value.
-
-        Raises:
-            ConfigurationError: It holds what the format takes from no user.
-        """
+        """Return the blocks of a message, always the same; raise where it holds what the format takes from no user."""
         match message:
             case SystemMessage():
                 return [self.make_text(as_user_text(message))]
@@ -550,11 +502,7 @@ def _is_blank(block: object) -> bool:
 
 
 def checked_message(message: Message) -> Message:
-    """Return the message.
-
-    Raises:
-        ConfigurationError: It is none of ours.
-    """
+    """Return the message, or raise a `ConfigurationError` where it is none of ours."""
     if not isinstance(message, SystemMessage | UserMessage | AssistantMessage | ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - a mapping, as SDKs take it
         raise ConfigurationError(
             "messages must be SystemMessage, UserMessage, AssistantMessage or ToolResult, "
@@ -570,11 +518,7 @@ def stop_texts(stop: Sequence[str]) -> list[str] | None:
 
 
 def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
-    """Return the tool choice , parsed.
-
-    Raises:
-        ConfigurationError: It names a tool that the request doesn't have, or must call and has none.
-    """
+    """Return the choice, or raise where it names a tool that isn't there, or requires one and there is none."""
     match choice:
         case "auto" | "none":
             return choice
@@ -592,11 +536,7 @@ def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
 
 
 def list_native_tools(tools: Iterable[ToolDefinition]) -> Mapping[VendorTool, ToolDefinition]:
-    """Return the tools that implement a vendor's own, by their kind; mostly empty.
-
-    Raises:
-        ConfigurationError: Two are of one kind.
-    """
+    """Return the tools that implement a vendor's own, by their kind; mostly empty. Two of a kind are refused."""
     found: dict[VendorTool, ToolDefinition] = {}
     for tool in tools:
         kind = None if tool.hints is None else tool.hints.native_as
@@ -644,38 +584,25 @@ def _leave_out(tools: Sequence[ToolDefinition], others: Sequence[ToolDefinition]
 def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mapping[str, Any], bool]:
     """Return the schema of an answer for OpenAI's formats, and whether the server may be strict about it.
 
-    Requirements of strict mode beyond the schema, such as nulls for optional properties, are not added.
-
-    Args:
-        schema: Of the answer.
-        is_openai: True where the server takes no keyword that strict mode does not know; others mostly know them.
+    OpenAI takes no keyword that strict mode does not know; others mostly know them. Requirements of strict mode beyond
+    the schema, such as nulls for optional properties, are not added.
     """
-    if not is_openai:
-        return schema, _is_strict(schema)
-    if _has_all_required(schema):
-        with suppress(SchemaError):
-            return project_openai_strict(schema), True
+    can_be_strict = _requires_all(schema, is_closed=not is_openai)
+    if not (is_openai and can_be_strict):
+        return schema, can_be_strict
+    with suppress(SchemaError):
+        return project_openai_strict(schema), True
     return schema, False
 
 
-def _has_all_required(node: Mapping[str, Any]) -> bool:
+def _requires_all(node: Mapping[str, Any], *, is_closed: bool) -> bool:
+    """Return whether each object of a schema requires all of its properties and, where it must, has no others."""
     if set(node.get("required", ())) != set(node.get("properties", ())):
         return False
-    return all(map(_has_all_required, subschemas(node)))
-
-
-def _is_strict(schema: Any) -> bool:
-    """Return whether a schema keeps the rules of strict mode as it is: each object closed, each property required."""
-    if isinstance(schema, Mapping):
-        node = cast("Mapping[str, Any]", schema)
-        if node.get("type") == "object" or "properties" in node:
-            properties: Mapping[str, Any] = node.get("properties", {})
-            if node.get("additionalProperties") is not False or set(node.get("required", ())) != set(properties):
-                return False
-        return all(_is_strict(value) for value in node.values())
-    if isinstance(schema, (list, tuple)):
-        return all(_is_strict(item) for item in cast("Sequence[Any]", schema))
-    return True
+    is_object = node.get("type") == "object" or "properties" in node
+    if is_closed and is_object and node.get("additionalProperties") is not False:
+        return False
+    return all(_requires_all(each, is_closed=is_closed) for each in subschemas(node))
 
 
 def extra_without(call: ToolCall, *others: str) -> dict[str, Any]:

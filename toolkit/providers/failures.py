@@ -27,7 +27,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.foreign_text import shorten_to_line
-from toolkit.http_replies import ReplyTooLargeError, Stage
+from toolkit.http_client import ReplyTooLargeError, Stage
 from toolkit.providers.encoding import as_items, as_text
 from toolkit.redaction import cut_causes, without_secrets
 
@@ -66,25 +66,15 @@ _logger = logging.getLogger("toolkit.providers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Makes the errors of one provider.
-
-    Args:
-        provider: The name in errors.
-        url: Where requests go, without credentials.
-        model: The model that is asked for.
-        key_advice: Advice for a key that is refused.
-        protocol: The protocol that the server should speak, for the error of one that doesn't.
-        url_advice: An example of a right URL.
-        secrets: The secrets to strike out of texts that a server repeats.
-    """
+    """Makes the errors of one provider."""
 
     provider: str
-    url: str
+    url: str  # where requests go, without credentials
     model: str
-    key_advice: str
-    protocol: str
+    key_advice: str  # for a key that is refused
+    protocol: str  # that the server should speak, for the error of one that doesn't
     url_advice: str = "check base_url"
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # struck out of texts that a server repeats
 
     def of(self, error: Exception) -> ProviderError:
         """Return our error for one of an SDK's or of the HTTP client's; ours come back as they are.
@@ -116,12 +106,9 @@ class Failures:
         return error if holder.__cause__ is error else None
 
     def late(self, seconds: float | None, *, stage: Stage | None = None, late_by: float = 0.0) -> ProviderTimeoutError:
-        """Return the error of a request that took too long.
+        """Return the error of a request that took too long, by how far it came; None is a time that the client set.
 
-        Args:
-            seconds: The time that it had; None where the client set it.
-            stage: How far it came.
-            late_by: Seconds by which this process noticed the timeout late: then it is asked to wait as long.
+        Where this process noticed the timeout late, it is asked to wait as long.
         """
         within = "in time" if seconds is None else f"within {seconds:g} s"
         if stage == "queued":
@@ -160,13 +147,7 @@ class Failures:
         return ProviderError(self.provider, message, is_retryable=True)
 
     def refused(self, status: int, headers: Mapping[str, str], body: object) -> ProviderError:
-        """Return the error of a status of 300 or above.
-
-        Args:
-            status: The HTTP status.
-            headers: Of the answer; names in lower case must be found.
-            body: The answer: parsed JSON, else its text.
-        """
+        """Return the error of a status of 300 or above, from headers in lower case and parsed JSON or text."""
         details = _read_details(body)
         reason = self._read_message(details or body) or f"the server answered {status} without a message"
         codes = _read_codes(details)
@@ -243,12 +224,10 @@ class Failures:
         codes = _read_codes(details)
         status = next((int(code) for code in codes if code.isdecimal() and 400 <= int(code) < 600), None)
         facts: dict[str, Any] = {"status": status, "request_id": self._strike_id(request_id)}
-        if codes & _CONTEXT_CODES or _is_about_context(status or 400, reason):
-            return ContextTooLongError(
-                self.provider, f"{reason}; shorten the conversation or set a compaction", **facts
-            )
-        if codes & _FILTER_CODES or _FILTER_PHRASE in reason.lower():
-            return ContentFilteredError(self.provider, f"the content filter refused: {reason}", **facts)
+        explained = self._explain_refusal(status or 400, codes, reason)
+        if explained is not None:
+            kind, message = explained
+            return kind(self.provider, message, **facts)
         if status == 429 or codes & {"rate_limit_exceeded", "rate_limit_error", "resource_exhausted"}:
             return RateLimitedError(self.provider, reason, **facts)
         refused = codes & {"invalid_request_error", "invalid_prompt", "invalid_argument"}

@@ -123,16 +123,15 @@ class PricedProvider(ProviderWrapper):
         self._vendor = vendor
         self._find_cost: Callable[[str, Usage, Mapping[str, object]], float | None]
         self._reported: set[tuple[str, str]] = set()
+        if callable(prices):
+            self._find_cost = lambda model, usage, _: prices(model, usage)
+            return
+        with naming_extra("prices"):
+            import_module("genai_prices")
         if prices is None:
-            with naming_extra("prices"):
-                import_module("genai_prices")
             self._check_vendor()
             self._find_cost = self._find_public_cost
-        elif callable(prices):
-            self._find_cost = lambda model, usage, _: prices(model, usage)
         else:
-            with naming_extra("prices"):
-                import_module("genai_prices")
             _check_own_prices(prices)
             self._find_cost = lambda model, usage, _: _find_own_cost(prices, (model, self.model), usage)
 
@@ -208,11 +207,7 @@ class PricedProvider(ProviderWrapper):
             ) from None
 
     def _find_public_cost(self, model: str, usage: Usage, metadata: Mapping[str, object]) -> float:
-        """Return the cost by public prices.
-
-        Raises:
-            _UnknownCostError: The model or a condition has no public price, or something in the answer.
-        """
+        """Return the cost by public prices, or raise where the model or something in the answer has none."""
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - an extra, of half a second
 
         try:
@@ -241,11 +236,7 @@ def _check_own_prices(prices: TokenPrices | Mapping[str, TokenPrices]) -> None:
 
 
 def _find_own_cost(prices: TokenPrices | Mapping[str, TokenPrices], names: tuple[str, str], usage: Usage) -> float:
-    """Return the cost by prices of the user's own.
-
-    Raises:
-        _UnknownCostError: There is none for the model, or for something in the answer.
-    """
+    """Return the cost by prices of the user's own, or raise where there is none."""
     from genai_prices.types import ModelPrice  # noqa: PLC0415 - an extra, of half a second
 
     own = prices if isinstance(prices, TokenPrices) else next((prices[name] for name in names if name in prices), None)
@@ -257,11 +248,7 @@ def _find_own_cost(prices: TokenPrices | Mapping[str, TokenPrices], names: tuple
 
 
 def _calculate_cost(price: ModelPrice, usage: Usage) -> float:
-    """Return the cost of all that was used.
-
-    Raises:
-        _UnknownCostError: A part of it has no price, or the counts contradict each other.
-    """
+    """Return the cost of all that was used, or raise where a part has no price or the counts contradict each other."""
     from genai_prices import Usage as Counts  # noqa: PLC0415 - an extra, of half a second
 
     fields: dict[str, int | None] = {

@@ -7,7 +7,8 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
-from typing import Any, Protocol, cast, get_args
+from operator import attrgetter
+from typing import Any, get_args
 
 import anyio.lowlevel
 
@@ -45,10 +46,6 @@ _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 _logger = logging.getLogger("toolkit.providers")
 
 
-class _Compacting(Protocol):
-    async def compact(self, messages: Sequence[Message]) -> list[Message]: ...
-
-
 def compact_on_server(
     provider: Provider, *, max_chars: int = 400_000
 ) -> Callable[[Sequence[Message]], Awaitable[Sequence[Message]]]:
@@ -70,15 +67,16 @@ def compact_on_server(
         ProviderError: From the loop, where the summary can't be had.
     """
     check_setting("max_chars", max_chars, int, least=0)
-    if not hasattr(provider, "compact"):
+    compact_by_vendor: Callable[[Sequence[Message]], Awaitable[Sequence[Message]]] | None
+    compact_by_vendor = getattr(provider, "compact", None)
+    if compact_by_vendor is None:
         raise ConfigurationError(
             f"{type(provider).__name__} has no compaction of its vendor: OpenAIResponsesProvider and AnthropicProvider "
             "have; for others use summarize(provider)"
         )
-    vendor = cast("_Compacting", provider)
 
     async def compact(transcript: Sequence[Message]) -> Sequence[Message]:
-        return transcript if len(dump_messages(transcript)) <= max_chars else await vendor.compact(transcript)
+        return transcript if len(dump_messages(transcript)) <= max_chars else await compact_by_vendor(transcript)
 
     return compact
 
@@ -159,10 +157,6 @@ class CachedProvider(ProviderWrapper):
             await self._cache.set(key, write_json(response_to_plain(response)))
 
 
-def _is_worth_another(error: ProviderError) -> bool:
-    return error.is_retryable
-
-
 class FallbackProvider:
     """Asks the providers in order until one answers; each request begins with the first.
 
@@ -182,7 +176,9 @@ class FallbackProvider:
         ConfigurationError: There is no provider, or one of the objects is not a provider.
     """
 
-    def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _is_worth_another) -> None:
+    def __init__(
+        self, *providers: Provider, when: Callable[[ProviderError], bool] = attrgetter("is_retryable")
+    ) -> None:
         if not providers:
             raise ConfigurationError("a FallbackProvider needs at least one provider, mostly two")
         for provider in providers:

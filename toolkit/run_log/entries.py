@@ -48,6 +48,7 @@ _EMPTY: dict[str, Callable[[Any], Any]] = {
     "assumed": lambda _: [],
     "metadata": lambda _: {},
     "problem": lambda _: "",
+    "reason": lambda value: "" if isinstance(value, str) else value,
     "extra": lambda _: None,
     "prompt": lambda _: "",
     "unserializable": lambda _: [],
@@ -139,7 +140,7 @@ class EntryCleaner:
         if self._content == "none":
             if name in _EMPTY:
                 value = _EMPTY[name](value)
-            elif name == "error" and is_object(value) and "provider" not in value:
+            elif name == "error" and is_object(value):
                 value = {**value, "message": ""}
         if name in _FREE_FIELDS and isinstance(value, dict):
             self._short_texts += _list_field_names(value)

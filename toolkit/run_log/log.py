@@ -66,18 +66,14 @@ _writers: WeakSet[RunWriter] = WeakSet()
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 _GONE_SECONDS = 15.0
 """Seconds without a sign of life after which a run counts as cut off: its writer gives one every 5 s."""
+_MOST_TALLIES = 1_000
 _FOLLOW_SECONDS = 0.2
 QuestionAnswer: TypeAlias = Literal["approve", "deny"]
 _ANSWER_POLL_SECONDS = 0.25
 
 
 class RunRecorder(Middleware[object]):
-    """Records one loop.
-
-    Args:
-        put: Called with each event or record; returns at once.
-        run: The loop.
-    """
+    """Records one loop; `put` gets each event or record, and returns at once."""
 
     def __init__(self, put: Callable[[LogItem], None], run: RunInfo[object]) -> None:
         self._put = put
@@ -153,11 +149,6 @@ class RunWriter:
     """Appends the items of runs to a store.
 
     The queue is bounded: items are dropped when it is full, and the log records how many.
-
-    Args:
-        store: The store of the lines.
-        content: The content to log.
-        secrets: Texts to remove.
     """
 
     def __init__(self, store: RunStore, content: ContentPolicy, secrets: Iterable[str]) -> None:
@@ -401,14 +392,14 @@ class RunLog(Middleware[object]):
 
     def _read_from(self, store: RunStore, place: str, secrets: Iterable[str]) -> None:
         self.place: str = place
-        self._store = store
-        self._writer = RunWriter(store, self.content, secrets)
+        self.store: RunStore = store
+        self.writer: RunWriter = RunWriter(store, self.content, secrets)
         self._tallies: dict[str, RunTally] = {}
         self._lock = threading.Lock()
 
     def for_run(self, run: RunInfo[object]) -> Middleware[object]:
         """Return the middleware that logs this run."""
-        return RunRecorder(self._writer.put, run)
+        return RunRecorder(self.writer.put, run)
 
     def flush(self, timeout: float = 3.0) -> bool:
         """Wait until everything that was logged so far is written.
@@ -419,12 +410,12 @@ class RunLog(Middleware[object]):
         Returns:
             True if it is written; False if that took longer.
         """
-        return self._writer.flush(timeout)
+        return self.writer.flush(timeout)
 
     def runs(self, limit: int | None = None) -> list[RunSummary]:
         """Return summaries of the runs, newest first; `problem` explains why a run can't be read."""
         self.flush()
-        return [self._summarize_run(stored) for stored in self._store.list_runs(limit)]
+        return [self._summarize_run(stored) for stored in self.store.list_runs(limit)]
 
     def find(self, run_id: str) -> str:
         """Return the id of the one run whose id begins with a text.
@@ -432,9 +423,9 @@ class RunLog(Middleware[object]):
         Raises:
             ConfigurationError: There is none, or more than one.
         """
-        if self._store.find_run(run_id) is not None:
+        if self.store.find_run(run_id) is not None:
             return run_id
-        ids = [stored.id for stored in self._store.list_runs() if stored.id.startswith(run_id)]
+        ids = [stored.id for stored in self.store.list_runs() if stored.id.startswith(run_id)]
         if len(ids) == 1 and run_id:
             return ids[0]
         if ids:
@@ -484,29 +475,19 @@ class RunLog(Middleware[object]):
     def find_lines(self, run_id: str, text: str) -> list[int]:
         """Return the positions of the entries that contain a text, ignoring case."""
         wanted = _as_in_json(text)
-        lines = self._store.read_lines(run_id)
+        lines = self.store.read_lines(run_id)
         return [line.position for line in lines if wanted in line.line.decode("utf-8", "replace").casefold()]
-
-    @property
-    def store(self) -> RunStore:
-        """Where the lines are."""
-        return self._store
-
-    @property
-    def writer(self) -> RunWriter:
-        """The thread that writes the log."""
-        return self._writer
 
     def _find_stored(self, run_id: str) -> StoredRun:
         self.flush()
-        stored = self._store.find_run(run_id)
+        stored = self.store.find_run(run_id)
         if stored is None:
             raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
         return stored
 
     def _read_entries(self, stored: StoredRun, start: int) -> Iterator[LogEntry]:
         is_first = start == 0
-        for line in self._store.read_lines(stored.id, start):
+        for line in self.store.read_lines(stored.id, start):
             if is_first:
                 read_header(line.line, stored.where)
                 is_first = False
@@ -515,13 +496,13 @@ class RunLog(Middleware[object]):
                 yield entry
 
     def _summarize_run(self, stored: StoredRun) -> RunSummary:
-        first = next(iter(self._store.read_lines(stored.id)), None)
+        first = next(iter(self.store.read_lines(stored.id)), None)
         try:
             read_header(b"" if first is None else first.line, stored.where)
         except ConfigurationError as error:
             problem = str(error) if first is not None else "its first line is not whole"
             return RunSummary(id=stored.id, state="unreadable", problem=problem, where=stored.where)
-        last = read_line(self._store.read_last(stored.id))
+        last = read_line(self.store.read_last(stored.id))
         if last is not None and last["event"] == "run_ended":
             return _load_summary(read_object(last, "summary"), stored)
         counted = replace(self._count_entries(stored), where=stored.where)
@@ -532,8 +513,11 @@ class RunLog(Middleware[object]):
     def _count_entries(self, stored: StoredRun) -> RunSummary:
         """Count the entries since the last time."""
         with self._lock:
-            tally = self._tallies.setdefault(stored.id, RunTally(stored.id))
-            for line in self._store.read_lines(stored.id, tally.position):
+            tally = self._tallies.pop(stored.id, None) or RunTally(stored.id)
+            self._tallies[stored.id] = tally  # the last one; of too many, the first is counted anew next time
+            if len(self._tallies) > _MOST_TALLIES:
+                del self._tallies[next(iter(self._tallies))]
+            for line in self.store.read_lines(stored.id, tally.position):
                 plain = read_line(line.line)
                 if plain is not None:
                     tally.add(plain)

@@ -46,19 +46,12 @@ _SCHEMA = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run as a store knows it, its lines unread.
-
-    Args:
-        id: The run.
-        where: Its place, for people.
-        seen: The last sign of life of its writer, in seconds since 1970.
-        size: Its size, which grows with each line.
-    """
+    """A run as a store knows it, its lines unread."""
 
     id: str
-    where: str
-    seen: float
-    size: int
+    where: str  # for people
+    seen: float  # the last sign of life of its writer, in seconds since 1970
+    size: int  # grows with each line
 
 
 @dataclass(frozen=True, slots=True)

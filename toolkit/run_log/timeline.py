@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from pprint import pformat
@@ -353,7 +353,7 @@ def _set_usage(step: RunStep, usage: Mapping[str, Any]) -> None:
     step.cost = usage.get("cost")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of the details of a step.
 
@@ -383,11 +383,9 @@ def describe_step(entries: Iterable[LogEntry]) -> list[Section]:
         describe = _DESCRIBERS.get(entry.kind)
         for section in () if describe is None else describe(entry.plain):
             _add_section(sections, section)
-    sections += [
-        Section(title=title, kind="message", text="".join(reply[kind]))
-        for kind, title in (("reasoning_delta", "Reasoning so far"), ("text_delta", "Reply so far"))
-        if reply[kind]
-    ]
+    for kind, title in (("reasoning_delta", "Reasoning so far"), ("text_delta", "Reply so far")):
+        if reply[kind]:
+            sections.append(Section(title, "message", "".join(reply[kind])))
     return sections
 
 
@@ -402,14 +400,12 @@ def _add_section(sections: list[Section], section: Section) -> None:
 
 def _describe_asked(plain: Mapping[str, Any]) -> list[Section]:
     known = int(plain.get("known_messages") or 0)
-    sections: list[Section] = []
-    if known:
-        sections.append(Section(title="Before that", kind="text", text=f"{known} messages, as they were asked before."))
+    sections = [Section("Before that", "text", f"{known} messages, as they were asked before.")] if known else []
     for message in plain.get("messages") or ():
         sections += describe_message(message)
     tools = [str(each.get("name")) for each in plain.get("definitions") or ()]
     if tools:
-        sections.append(Section(title=f"Tools offered ({len(tools)})", kind="text", text=", ".join(tools)))
+        sections.append(Section(f"Tools offered ({len(tools)})", "text", ", ".join(tools)))
     return sections
 
 
@@ -418,96 +414,81 @@ def describe_message(message: Mapping[str, Any]) -> list[Section]:
     role, content = str(message.get("role", "")), message.get("content")
     title = f"{role}: {message['tool_name']}" if message.get("tool_name") else role
     if isinstance(content, str):
-        kind: SectionKind = "error" if message.get("is_error") else "message"
-        return [Section(title=title, kind=kind, text=content)] if content else []
+        return [Section(title, "error" if message.get("is_error") else "message", content)] if content else []
     return [_describe_content(title, block) for block in content or ()]
 
 
 def _describe_content(title: str, block: Mapping[str, Any]) -> Section:
-    match block.get("type"):
-        case "call":
-            return Section(
-                title=f"{title} calls {block.get('name')}", kind="json", text=lay_out_json(block.get("arguments"))
-            )
-        case "reasoning":
-            return Section(title=f"{title}, reasoning", kind="message", text=str(block.get("text", "")))
-        case _:
-            return Section(title=title, kind="message", text=str(block.get("text", "")))
+    if block.get("type") == "call":
+        return Section(f"{title} calls {block.get('name')}", "json", lay_out_json(block.get("arguments")))
+    suffix = ", reasoning" if block.get("type") == "reasoning" else ""
+    return Section(f"{title}{suffix}", "message", str(block.get("text", "")))
 
 
 def _describe_reply(plain: Mapping[str, Any]) -> list[Section]:
     response = read_object(plain, "response")
-    usage = read_object(response, "usage")
-    sections = [
-        Section(title=section.title.replace("assistant", "Reply", 1), kind=section.kind, text=section.text)
-        for section in describe_message(read_object(response, "message"))
-    ]
+    sections = describe_message(read_object(response, "message"))
     facts = {name: response.get(name) for name in ("model", "stop_reason", "request_id")}
-    return [*sections, _list_facts("Answer", {**facts, **usage}, (*facts, *usage))]
+    return [
+        *[replace(section, title=section.title.replace("assistant", "Reply", 1)) for section in sections],
+        _list_facts("Answer", {**facts, **read_object(response, "usage")}),
+    ]
 
 
 def _describe_retry(plain: Mapping[str, Any]) -> list[Section]:
-    error = read_object(plain, "error")
-    facts = {"attempt": plain.get("attempt"), "seconds until the next": plain.get("delay"), **error}
+    facts = {"attempt": plain.get("attempt"), "seconds until the next": plain.get("delay")}
+    facts |= read_object(plain, "error")
     text = str(facts.pop("message", ""))
-    return [Section(title="Error", kind="error", text=text), _list_facts("Retry", facts, tuple(facts))]
+    return [Section("Error", "error", text), _list_facts("Retry", facts)]
 
 
 def _describe_repair(plain: Mapping[str, Any]) -> list[Section]:
-    before, after = plain.get("before"), plain.get("after")
     assumed = "\n".join([f"({each})" for each in plain.get("assumed") or ()])
-    return [
-        Section(title=f"Repaired {plain.get('kind')}", kind="text", text=f"{before}\nas\n{after}\n{assumed}".strip())
-    ]
+    text = f"{plain.get('before')}\nas\n{plain.get('after')}\n{assumed}".strip()
+    return [Section(f"Repaired {plain.get('kind')}", "text", text)]
 
 
 def _describe_asking(plain: Mapping[str, Any]) -> list[Section]:
     reason = plain.get("reason") or "Somebody is asked whether it may run."
     who = f"For sub-agent {plain['agent']}. " if plain.get("agent") else ""
-    return [Section(title="Approval", kind="text", text=f"{who}{reason}")]
+    return [Section("Approval", "text", f"{who}{reason}")]
 
 
 def _describe_result(plain: Mapping[str, Any]) -> list[Section]:
     result = read_object(plain, "result")
-    is_error = bool(result.get("is_error"))
-    sections = [
-        Section(title="Error" if is_error else "Result", kind="error" if is_error else section.kind, text=section.text)
-        for section in describe_message({**result, "role": "", "tool_name": ""})
-    ]
+    sections = describe_message({**result, "role": "Result", "tool_name": ""})
+    if result.get("is_error"):
+        sections = [replace(section, title="Error", kind="error") for section in sections]
     facts: dict[str, Any] = {"cached": "yes"} if plain.get("is_cached") else {}
     if plain.get("duration"):
         facts["ran for"] = f"{plain['duration']:.3f} s"
     if plain.get("error"):
         facts["raised"] = f"{plain['error'].get('type')}: {plain['error'].get('message')}"
-    tags = plain.get("tags") or ()
-    if tags:
-        facts["tags"] = ", ".join(tags)
-    return [*sections, *([_list_facts("Call", facts, tuple(facts))] if facts else [])]
+    if plain.get("tags"):
+        facts["tags"] = ", ".join(plain["tags"])
+    return [*sections, *([_list_facts("Call", facts)] if facts else [])]
 
 
 def _describe_end(plain: Mapping[str, Any]) -> list[Section]:
     failure: Mapping[str, Any] | None = plain.get("error")
     if failure is not None:
-        text = f"{failure.get('type')}: {failure.get('message')}"
-        return [Section(title="Failed", kind="error", text=text)]
+        return [Section("Failed", "error", f"{failure.get('type')}: {failure.get('message')}")]
     result = read_object(plain, "result")
-    reason = read_object(result, "reason")
-    facts = {**reason, "requests": result.get("iterations"), "turns with tools": result.get("tool_rounds")}
-    sections = [Section(title="Answer", kind="message", text=str(result.get("text")))] if result.get("text") else []
+    facts = {"requests": result.get("iterations"), "turns with tools": result.get("tool_rounds")}
+    sections = [Section("Answer", "message", str(result.get("text")))] if result.get("text") else []
     if result.get("output") is not None:
-        sections.append(Section(title="Output", kind="json", text=lay_out_json(result["output"])))
-    usage = read_object(result, "usage")
-    return [*sections, _list_facts("End", {**facts, **usage}, (*facts, *usage))]
+        sections.append(Section("Output", "json", lay_out_json(result["output"])))
+    return [*sections, _list_facts("End", {**read_object(result, "reason"), **facts, **read_object(result, "usage")})]
 
 
-def _list_facts(title: str, plain: Mapping[str, Any], names: Sequence[str]) -> Section:
-    known = {name.replace("_", " "): plain.get(name) for name in names}
-    facts = {name: _write_value(value) for name, value in known.items() if value not in (None, "", [], {})}
-    return Section(title=title, kind="facts", facts=facts)
+def _list_facts(title: str, plain: Mapping[str, Any]) -> Section:
+    known = {name.replace("_", " "): value for name, value in plain.items() if value not in (None, "", [], {})}
+    written = {name: value if isinstance(value, str) else _dump_json(value) for name, value in known.items()}
+    return Section(title, "facts", facts=written)
 
 
-def _write_value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _dump_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def lay_out_json(value: object) -> str:
@@ -517,29 +498,23 @@ def lay_out_json(value: object) -> str:
             value = json.loads(value)
         except ValueError:
             return str(value)
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return _dump_json(value, indent=2)
 
 
 _DESCRIBERS: dict[str, Callable[[Mapping[str, Any]], list[Section]]] = {
-    "loop_opened": lambda plain: [_list_facts("Loop", plain, _LOOP_FACTS)],
+    "loop_opened": lambda plain: [_list_facts("Loop", {name: plain.get(name) for name in _LOOP_FACTS})],
     "request_made": _describe_asked,
     "response_received": _describe_reply,
     "provider_retried": _describe_retry,
     "tool_call_repaired": _describe_repair,
     "approval_requested": _describe_asking,
-    "question_asked": lambda plain: [
-        Section(title="Arguments to approve", kind="question", text=lay_out_json(plain.get("preview")))
-    ],
+    "question_asked": lambda plain: [Section("Arguments to approve", "question", lay_out_json(plain.get("preview")))],
     "question_answered": lambda plain: [
-        Section(title="Decision", kind="text", text=f"{plain.get('answer')}. {plain.get('reason') or ''}".strip())
+        Section("Decision", "text", f"{plain.get('answer')}. {plain.get('reason') or ''}".strip())
     ],
-    "tool_execution_start": lambda plain: [
-        Section(title="Arguments", kind="json", text=lay_out_json(plain.get("arguments")))
-    ],
-    "tool_execution_update": lambda plain: describe_message(
-        {"role": "Update", "content": read_object(plain, "output").get("content")}
-    ),
-    "tool_progress": lambda plain: [Section(title="Progress", kind="text", text=str(plain.get("text", "")))],
+    "tool_execution_start": lambda plain: [Section("Arguments", "json", lay_out_json(plain.get("arguments")))],
+    "tool_execution_update": lambda plain: describe_message({**read_object(plain, "output"), "role": "Update"}),
+    "tool_progress": lambda plain: [Section("Progress", "text", str(plain.get("text", "")))],
     "tool_execution_end": _describe_result,
     "tool_call_refused": _describe_result,
     "done": _describe_end,

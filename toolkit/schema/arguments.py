@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.json_text import canonical_json
+from toolkit.redaction import digest_of, is_replaced, may_name_secrets
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.problems import example_line, value_at
 
@@ -121,10 +122,10 @@ class ArgumentsParser(Protocol):
         """
         ...
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """Return the validated arguments of decoded JSON, which may contain validated values.
 
-        Without `mend`, values are not interpreted: null does not mean that a parameter is left out.
+        Without `repair`, values are not interpreted: null does not mean that a parameter is left out.
 
         Raises:
             InvalidArgumentsError: It has problems; the message lists all of them.
@@ -425,8 +426,6 @@ def may_hold_secrets(text: str, nodes: Nodes) -> bool:
     """Return whether the JSON text of arguments may hold secrets, by their schema or by the names in the text."""
     if nodes.takes_secrets or not nodes.may_take_secrets:
         return nodes.takes_secrets
-    from toolkit.redaction import may_name_secrets  # noqa: PLC0415 - as below
-
     return may_name_secrets(text)
 
 
@@ -436,8 +435,6 @@ def digest_secrets(value: Any, nodes: Nodes) -> Any:
 
 
 def _digest_secret(secret: Any, path: JsonPath, is_marked: bool) -> Any:
-    from toolkit.redaction import digest_of, is_replaced  # noqa: PLC0415 - slow to import, and few schemas have secrets
-
     del path, is_marked
     # The type of a parameter may have written a digest.
     return secret if is_replaced(secret) else digest_of(canonical_json(secret))

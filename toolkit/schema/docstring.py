@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from functools import reduce
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from docstring_parser import Docstring, rest as rest_style
@@ -360,28 +361,32 @@ def _read_numpy(lines: Sequence[str], names: Collection[str]) -> _Found:
 
 def _read_fields(lines: Sequence[str], names: Collection[str]) -> _Found:
     """Read ``:param type name: text``, ``@param name: text`` and ``@param {type} name text``, and drop other fields."""
-    text, rest = list[str](), list[str]()
-    described, typed = set[str](), dict[str, None]()
+    rest: list[str] = []
+    texts, types = dict[str, list[str]](), dict[str, list[str]]()
     for first, *below in _group_fields(lines):
         mark = _FIELD.match(first)
-        if mark is not None and mark["text"] is None and mark["type"] is None:
+        head = None if mark is None else _match_field(first[mark.end() :].strip(), names)
+        if mark is not None and mark["text"] is mark["type"] is None:
             continue
-        head = _match_field(first[mark.end() :].strip(), names) if mark is not None else None
         if mark is None or head is None:
             rest += [first, *below]
             continue
-        types = " ".join([head["text"], *below] if mark["type"] else [head["type"] or ""]).split()
-        optional = head.groupdict().get("optional")
-        found = [optional] if optional else _split_names(head["names"])
-        if types:
-            typed |= dict.fromkeys(found)
-            text += [f":type {name}: {' '.join(types)}" for name in found]
-        if not mark["type"]:
-            described.update(found)
-            indented = [f"    {line}" for line in below]
-            text += [line for name in found for line in (f":param {name}: {head['text'].strip()}", *indented)]
-    text += [f":param {name}:" for name in typed if name not in described]
-    return _parse_section([], text, rest_style.parse, rest)
+        type_lines = [head["text"], *below] if mark["type"] else [head["type"] or ""]
+        type_text = " ".join(" ".join(type_lines).split())
+        indented = [f"    {line}" for line in below]
+        for name in _name_field(head):
+            if type_text:
+                types.setdefault(name, []).append(f":type {name}: {type_text}")
+            if mark["text"]:
+                texts.setdefault(name, []).extend([f":param {name}: {head['text'].strip()}", *indented])
+    found = [*types.values(), *({name: [f":param {name}:"] for name in types} | texts).values()]
+    return _parse_section([], [*chain.from_iterable(found)], rest_style.parse, rest)
+
+
+def _name_field(head: re.Match[str]) -> list[str]:
+    """Return the names of a field, such as ``[name=1]`` of JSDoc."""
+    optional = head.groupdict().get("optional")
+    return [optional] if optional else _split_names(head["names"])
 
 
 def _group_fields(lines: Sequence[str]) -> list[list[str]]:

@@ -2,6 +2,9 @@
 
 The keys of a typed dictionary can have any name, so no parameter name is reserved. The validator fills in defaults:
 mutable ones are created for each call, and all arguments are visible before the call.
+
+Each hint is compiled by itself, so that the compilation of a hint that many tools share is cached, and that the error
+for one that can't be compiled names its parameter.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, NotRequired, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typing_extensions
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -29,11 +32,11 @@ from pydantic_core import (
     SchemaValidator,
     core_schema,
 )
+from pydantic_core.core_schema import CoreConfig
 
 from toolkit.errors import SchemaError
 from toolkit.schema.docstring import Documentation, DocumentedParameter, read_attributes
 from toolkit.schema.json_schema import (
-    GeneratedSchema,
     add_none,
     annotate_hint,
     correct_core_schema,
@@ -44,6 +47,8 @@ from toolkit.schema.json_schema import (
     generate_schema,
     has_field_description,
     is_nullable,
+    is_secret,
+    join_definitions,
     needs_correction,
     rewrite_hint,
     strip_qualifiers,
@@ -61,26 +66,56 @@ _NOT_IN_JSON = "JSON can't carry its type"
 _JSON_TYPES = (str, int, float, bool, list, dict)
 
 
+class CompiledHint(NamedTuple):
+    """A compiled hint; the parts that are shared by a cache are not changed.
+
+    Args:
+        field: The field of a typed dictionary in a core schema.
+        schema: The JSON Schema of its values.
+        is_required: True if the hint has no default.
+        core_definitions: The definitions that `field` refers to.
+        definitions: The definitions that `schema` refers to, by name.
+        has_members: True if the schema has names of enum members for its description.
+        is_corrected: True if the core schema is not the one that Pydantic has compiled for the types in it.
+        skipped: The members of unions that were left out because JSON can't carry them.
+    """
+
+    field: core_schema.TypedDictField
+    schema: dict[str, Any]
+    is_required: bool
+    core_definitions: tuple[CoreSchema, ...]
+    definitions: dict[str, Any]
+    has_members: bool
+    is_corrected: bool
+    skipped: tuple[str, ...]
+
+
+class _GatheredField(NamedTuple):
+    """A property before it is compiled; `is_optional` is True if it may be missing without a default."""
+
+    hint: Any
+    default: Any
+    description: str
+    is_optional: bool
+
+
 class Fields:
     """The fields of one signature, gathered one parameter at a time, then compiled."""
 
     __slots__ = (
-        "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature", "_strict",
-        "aliases", "core_schema", "docstring_errors", "extra_descriptions", "opaque_defaults", "schema", "validator",
-        "warnings",
+        "_defaults", "_extra", "_gathered", "_is_corrected", "_serializer", "_signature", "_strict", "aliases",
+        "core_schema", "docstring_errors", "extra_descriptions", "opaque_defaults", "schema", "validator", "warnings",
     )  # fmt: skip
 
     core_schema: CoreSchema
     schema: dict[str, Any]
-    validator: Any  # a SchemaValidator, or one of a plugin of Pydantic
+    validator: SchemaValidator
 
     def __init__(self, signature: Signature, *, strict: bool) -> None:
         self._signature = signature
         self._strict = strict
-        self._hints: dict[str, tuple[Any, Any, str]] = {}
-        self._parts: dict[str, tuple[CompiledHint, Any, str]] = {}
-        self._is_of_parts = True
-        self._optional: set[str] = set()
+        self._gathered: dict[str, _GatheredField] = {}
+        self._is_corrected = False
         self._serializer: SchemaSerializer | None = None
         self._defaults: dict[str, Any] = {}
         self.aliases: dict[str, str] = {}
@@ -127,21 +162,19 @@ class Fields:
 
     def _add_keywords(self, name: str, hint: Any, description: str, documentation: Documentation) -> None:
         """Accept any other arguments, and offer those that the docstring describes."""
-        known = {*self._hints, *self._signature.hidden, *(parameter.name for parameter in self._signature.parameters)}
+        known = self._known_names()
         self._extra = self._rewrite_parameter(name, hint)
         for key, documented in documentation.parameters.items():
             if key in known:
                 continue
             own = documented.type_in(self._signature.namespace) if hint is Any else NotImplemented
             own = hint if own is NotImplemented else own
-            self._add_optional(key, own, documented.description_beside(own, NOTHING))
+            self._add_field(key, own, NOTHING, documented.description_beside(own, NOTHING), is_optional=True)
         if description and not has_field_description(self._extra, None):
             self._extra = Annotated[self._extra, Field(description=description)]
 
-    def _add_optional(self, name: str, hint: Any, description: str) -> None:
-        self._add_field(name, hint, NOTHING, description)
-        self._optional.add(name)
-        self._is_of_parts = False
+    def _known_names(self) -> set[str]:
+        return {*self._gathered, *self._signature.hidden, *(parameter.name for parameter in self._signature.parameters)}
 
     def _rewrite_parameter(self, name: str, hint: Any, *, described: bool = False) -> Any:
         try:
@@ -159,53 +192,37 @@ class Fields:
             hint = substitutes.get(hint, hint)
             documented = documentation.parameters.get(name) or own_documentation.get(name)
             description = documented.description_beside(hint, NOTHING) if documented is not None else ""
-            self._check_keyword(name)
-            if is_required:
-                self._add_field(name, hint, NOTHING, description)
-            else:
-                self._add_optional(name, hint, description)
+            if name in self._gathered:
+                reason = "it is a key of the typed dictionary too, and JSON has one value of a name: rename one of them"
+                raise SchemaError(self._signature.subject, reason, parameter=name)
+            self._add_field(name, hint, NOTHING, description, is_optional=not is_required)
         extra = getattr(origin, "__extra_items__", typing_extensions.NoExtraItems)
         if extra is not typing_extensions.NoExtraItems and extra is not None:
             self._extra = extra
 
-    def _check_keyword(self, name: str) -> None:
-        if name in self._hints:
-            raise SchemaError(
-                self._signature.subject,
-                "it is a key of the typed dictionary too, and JSON has one value of a name: rename one of them",
-                parameter=name,
-            )
-
-    def _add_field(self, name: str, hint: Any, default: Any, documented: str) -> None:
+    def _add_field(self, name: str, hint: Any, default: Any, documented: str, *, is_optional: bool = False) -> None:
         described = find_description(hint, default)
         hint = self._rewrite_parameter(name, hint, described=described is not None)
         if (alias := find_alias(hint, default)) is not None:
             self.aliases[name] = alias
-            self._is_of_parts = False
         value = default.default if isinstance(default, FieldInfo) else default
         if value is None and not is_nullable(hint):
             hint = add_none(hint)
-        self._note_default(name, value)
-        text = "" if has_field_description(hint, default) else described or documented
-        self._is_of_parts = self._is_of_parts and is_plain_default(default)
-        if self._is_of_parts and (part := compiled_hint(hint, strict=self._strict)) is not None:
-            self._parts[name] = (part, default, text)
-        else:
-            self._is_of_parts = False
-        self._hints[name] = (hint, default, text)
-
-    def _note_default(self, name: str, value: Any) -> None:
-        """Store a default: one of JSON is checked against its hint, any other is not part of the JSON of arguments."""
+        # A default of JSON is checked against its hint; any other is not part of the JSON of arguments.
         if type(value) in _JSON_TYPES or value is None:
             self._defaults[name] = value
         elif value is not NOTHING and value is not PydanticUndefined:
             self.opaque_defaults[name] = value
+        text = "" if has_field_description(hint, default) else described or documented
+        if not is_plain_default(default):
+            hint, default, text = annotate_hint(hint, default, text), NOTHING, ""
+        self._gathered[name] = _GatheredField(hint, default, text, is_optional)
 
     def warn_about_unknown(self, documentation: Documentation) -> None:
         """Warn about documented parameters that do not exist."""
         if self._extra is not NOTHING:
             return
-        known = self._hints.keys() | self._signature.hidden | {p.name for p in self._signature.parameters}
+        known = self._known_names()
         self.docstring_errors = [
             f"the docstring describes '{name}', which is no parameter"
             for name in documentation.parameters
@@ -219,143 +236,104 @@ class Fields:
         Raises:
             SchemaError: Two parameters have one alias, JSON can't carry a type, or a default does not fit its hint.
         """
-        definitions = self._join_definitions() if self._is_of_parts and self._extra is NOTHING else None
-        if definitions is None:
-            self._compile_whole()
-        else:
-            self._compile_parts(definitions)
-        self._check_defaults()
-
-    def _join_definitions(self) -> dict[str, Any] | None:
-        """Return the definitions of all parts; None if two of them have the same name."""
-        joined: dict[str, Any] = {}
-        for part, _, _ in self._parts.values():
-            for name, definition in part.definitions.items():
-                if joined.setdefault(name, definition) != definition:
-                    return None
-        return joined
-
-    def _compile_parts(self, definitions: dict[str, Any]) -> None:
-        fields: dict[str, core_schema.TypedDictField] = {}
-        properties: dict[str, Any] = {}
-        required: list[str] = []
-        for name, (part, default, text) in self._parts.items():
-            core, member = part.core, part.schema
-            if default is NOTHING:
-                required.append(name)
-            else:
-                core = core_schema.with_default_schema(core, default=default)
-                member["default"] = copy.copy(default)
-            if text:
-                member["description"] = text
-            fields[name] = core_schema.typed_dict_field(core, required=default is NOTHING)
-            properties[name] = member
-        config = core_schema.CoreConfig(
-            title="arguments",
-            extra_fields_behavior="forbid",
-            allow_inf_nan=False,
-            strict=self._strict,
-        )
-        self.core_schema = core_schema.typed_dict_schema(fields, config=config)
-        parts = [part for part, _, _ in self._parts.values()]
-        core_definitions = {core["ref"]: core for part in parts for core in part.core_definitions if "ref" in core}
-        if core_definitions:
-            self.core_schema = core_schema.definitions_schema(self.core_schema, list(core_definitions.values()))
-        self.validator = SchemaValidator(self.core_schema)
-        schema: dict[str, Any] = {"type": "object", "properties": properties}
-        if required:
-            schema["required"] = required
-        schema["additionalProperties"] = False
-        if definitions:
-            schema["$defs"] = _copy_schema(definitions)
-        self.schema = finish_schema(schema, has_members=any(part.has_members for part in parts))
-
-    def _compile_whole(self) -> None:
-        """Compile all hints as one typed dictionary, without optional parts that JSON can't carry."""
-        hints = {name: self._find_annotated(name) for name in self._hints}
-        adapter, core, generated = self._compile_hints(hints)
-        if generated.skipped:
-            narrowed = [name for name in self._hints_to_compile(hints) if self._narrow_union(name, hints)]
-            adapter, core, generated = self._compile_hints(hints) if narrowed else (adapter, core, generated)
-        self.warnings += [
-            f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
-        ]
-        self.schema = finish_schema(generated.schema, has_members=generated.has_members)
-        self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
-        if core is not self.core_schema:
-            self.core_schema = core
-            self.validator = SchemaValidator(self.core_schema, _use_prebuilt=False)
-            self._serializer = SchemaSerializer(self.core_schema, _use_prebuilt=False)
-
-    def _compile_hints(self, hints: dict[str, Any]) -> tuple[TypeAdapter[dict[str, Any]], CoreSchema, GeneratedSchema]:
-        """Return Pydantic's adapter of the hints, the corrected core schema, and the JSON Schema."""
-        config = ConfigDict(allow_inf_nan=False, strict=self._strict)
+        config = CoreConfig(title="arguments", allow_inf_nan=False, strict=self._strict)
         if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
+        compiled = {name: self._compile_parameter(name, field.hint) for name, field in self._gathered.items()}
+        extra: CompiledHint | None = None
+        if self._extra is NOTHING:
+            config["extra_fields_behavior"] = "forbid"
+        else:
+            kinds = {parameter.kind: parameter.name for parameter in self._signature.parameters}
+            extra = self._compile_parameter(kinds[inspect.Parameter.VAR_KEYWORD], self._extra)
+        parts = {name: part for name, part in compiled.items() if part is not None}
+        self._join_core(parts, extra, config)
+        self._join_json(parts, extra)
+        self._check_defaults()
+
+    def _join_core(self, parts: Mapping[str, CompiledHint], extra: CompiledHint | None, config: CoreConfig) -> None:
+        """Set the core schema, and its validator."""
+        fields: dict[str, Any] = {}
+        for name, part in parts.items():
+            gathered, field = self._gathered[name], part.field
+            if gathered.default is not NOTHING:
+                inner = core_schema.with_default_schema(field["schema"], default=gathered.default)
+                field = {**field, "schema": inner, "required": False}
+            fields[name] = {**field, "required": False} if gathered.is_optional else field
+        options: dict[str, Any] = {"config": config}
+        if extra is not None:
+            options |= {"extras_schema": extra.field["schema"], "extra_behavior": "allow"}
+        core: CoreSchema = core_schema.typed_dict_schema(fields, **options)
+        everything = [*parts.values(), *([extra] if extra is not None else [])]
+        definitions = {each["ref"]: each for part in everything for each in part.core_definitions if "ref" in each}
+        if definitions:
+            core = core_schema.definitions_schema(core, list(definitions.values()))
+        self.core_schema = core
+        self._is_corrected = any(part.is_corrected for part in everything)
         try:
-            adapter = _compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
-            core = (
-                correct_core_schema(adapter.core_schema)
-                if needs_correction(adapter.core_schema)
-                else adapter.core_schema
-            )
-            return adapter, core, generate_schema(core)
-        except _UNCOMPILABLE as error:
-            if not self._drop_inexpressible(hints):
-                reason = f"its parameters can't be compiled: {_read_first_line(error)}"
-                raise SchemaError(self._signature.subject, reason) from error
-        return self._compile_hints(hints)
+            self.validator = SchemaValidator(core, _use_prebuilt=not self._is_corrected)
+        except CoreSchemaError as error:
+            reason = f"its parameters can't be compiled: {_read_first_line(error)}"
+            raise SchemaError(self._signature.subject, reason) from error
 
-    def _hints_to_compile(self, hints: Mapping[str, Any]) -> list[str]:
-        """Return the names of all hints, ``**keywords`` last."""
-        kinds = {parameter.kind: parameter.name for parameter in self._signature.parameters}
-        keywords = kinds.get(inspect.Parameter.VAR_KEYWORD)
-        return [*hints, keywords] if keywords is not None and self._extra is not NOTHING else [*hints]
+    def _join_json(self, parts: Mapping[str, CompiledHint], extra: CompiledHint | None) -> None:
+        """Set the JSON Schema."""
+        definitions: dict[str, Any] = {}
+        properties: dict[str, Any] = {}
+        for name, part in parts.items():
+            gathered, member = self._gathered[name], join_definitions(part.schema, part.definitions, definitions)
+            if gathered.default is not NOTHING and not is_secret(member):
+                member["default"] = copy.copy(gathered.default)
+            if gathered.description:
+                member["description"] = gathered.description
+            properties[self.aliases.get(name, name)] = member
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        required = [
+            self.aliases.get(name, name)
+            for name, part in parts.items()
+            if part.is_required and self._gathered[name].default is NOTHING and not self._gathered[name].is_optional
+        ]
+        if required:
+            schema["required"] = required
+        rest = False if extra is None else join_definitions(extra.schema, extra.definitions, definitions) or True
+        schema["additionalProperties"] = rest
+        if definitions:
+            schema["$defs"] = definitions
+        has_members = any(part.has_members for part in (*parts.values(), *([extra] if extra is not None else [])))
+        self.schema = finish_schema(schema, has_members=has_members)
 
-    def _drop_inexpressible(self, hints: dict[str, Any]) -> bool:
-        """Narrow or drop each hint that can't be compiled; return False if each can be compiled by itself.
+    def _compile_parameter(self, name: str, hint: Any) -> CompiledHint | None:
+        """Return a compiled hint, without the members of unions that JSON can't carry.
+
+        None leaves the parameter out: JSON can't carry its type, and its default applies.
 
         Raises:
-            SchemaError: A required parameter has such a hint.
+            SchemaError: It can't be compiled.
         """
-        found = False
-        for name in self._hints_to_compile(hints):
-            reason = self._find_reason(name, hints)
-            if reason is None:
-                continue
-            found = True
-            if self._narrow_union(name, hints):
-                reason = self._find_reason(name, hints)
-            if reason is not None and not self._may_be_left_out(name, reason):
-                raise SchemaError(self._signature.subject, reason, parameter=name)
-            if reason is not None:
-                del hints[name]
-                self._defaults.pop(name, None)
-                self.warnings.append(f"parameter '{name}' is left out, its default applies: {reason}")
-        return found
-
-    def _find_reason(self, name: str, hints: Mapping[str, Any]) -> str | None:
-        """Return why a hint can't be compiled by itself, or None."""
-        hint = hints.get(name, self._extra)
-        try:
-            _check_compiles(hint, self._signature.namespace)
-        except _UNCOMPILABLE as error:
-            return _explain_failure(error, hint)
+        namespace = self._signature.namespace
+        part, failure = _try_to_compile(hint, self._strict, namespace)
+        if part is None or part.skipped:
+            dropped: list[Any] = []
+            narrowed = _narrow_hint(hint, namespace, dropped)
+            if dropped:
+                hint = narrowed
+                part, failure = _try_to_compile(hint, self._strict, namespace)
+            self.warnings += [
+                f"parameter '{name}' is offered without {_write_type(each)}, which JSON can't carry" for each in dropped
+            ]
+        if part is not None:
+            self.warnings += [
+                f"a choice inside a type is left out, for JSON can't carry it: {each}" for each in part.skipped
+            ]
+            return part
+        assert failure is not None
+        reason = _explain_failure(failure, hint)
+        if not self._may_be_left_out(name, reason):
+            raise SchemaError(self._signature.subject, reason, parameter=name) from failure
+        self._defaults.pop(name, None)
+        self.warnings.append(f"parameter '{name}' is left out, its default applies: {reason}")
         return None
-
-    def _narrow_union(self, name: str, hints: dict[str, Any]) -> bool:
-        """Drop the members of a union that JSON can't carry; return whether there were any."""
-        dropped: list[Any] = []
-        narrowed = _narrow_hint(hints.get(name, self._extra), self._signature.namespace, dropped)
-        if name in hints:
-            hints[name] = narrowed
-        else:
-            self._extra = narrowed
-        self.warnings += [
-            f"parameter '{name}' is offered without {_write_type(hint)}, which JSON can't carry" for hint in dropped
-        ]
-        return bool(dropped)
 
     def _may_be_left_out(self, name: str, reason: str) -> bool:
         """Return whether a parameter that JSON can't carry can be left out, such as a callback with a default."""
@@ -371,21 +349,17 @@ class Fields:
             and not isinstance(found.default, FieldInfo)
         )
 
-    def _find_annotated(self, name: str) -> Any:
-        annotated = annotate_hint(*self._hints[name])
-        return NotRequired[annotated] if name in self._optional else annotated
-
     @property
     def serializer(self) -> SchemaSerializer:
         """The serializer of validated arguments; made at first use."""
         if self._serializer is None:
-            self._serializer = SchemaSerializer(self.core_schema)
+            self._serializer = SchemaSerializer(self.core_schema, _use_prebuilt=not self._is_corrected)
         return self._serializer
 
     def _check_aliases(self) -> bool:
         """Refuse repeated aliases; return whether no name is the alias of another parameter."""
         taken: dict[str, str] = {}
-        for name in self._hints:
+        for name in self._gathered:
             alias = self.aliases.get(name, name)
             if alias in taken:
                 raise SchemaError(
@@ -457,43 +431,18 @@ def is_plain_default(default: Any) -> bool:
     return default is NOTHING or default is None or type(default) in (str, int, bool)
 
 
-class CompiledHint(NamedTuple):
-    """A compiled hint.
-
-    Args:
-        core: The core schema, for the validator.
-        schema: The JSON Schema, which the caller may change.
-        core_definitions: The definitions that `core` refers to.
-        definitions: The definitions that `schema` refers to, by name; immutable.
-        has_members: True if the schema has names of enum members for its description.
-    """
-
-    core: CoreSchema
-    schema: dict[str, Any]
-    core_definitions: tuple[CoreSchema, ...] = ()
-    definitions: Mapping[str, Any] = {}
-    has_members: bool = False
-
-
-def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
-    """Return a compiled hint; None if it has to be compiled together with the others.
-
-    That is so for names that are not defined yet, hints with a default or an alias, and hints that can't be
-    compiled at all.
-    """
-    words = _describe_hint(hint)
+def _try_to_compile(
+    hint: Any, strict: bool, namespace: Mapping[str, Any]
+) -> tuple[CompiledHint | None, Exception | None]:
+    """Return a compiled hint, or the reason why it can't be compiled."""
     try:
-        kept = _compile_hint(_HintKey(hint, strict, words))
+        known = _compile_once(_HintKey(hint, strict))
     except TypeError:  # a hint without a hash
-        return None
-    return None if kept is None else kept._replace(schema=_copy_schema(kept.schema))
-
-
-def _copy_schema(part: Any) -> Any:
-    kind: object = type(part)  # pyright: ignore[reportUnknownVariableType]
-    if kind is dict:
-        return {key: _copy_schema(value) for key, value in part.items()}
-    return [_copy_schema(item) for item in part] if kind is list else part
+        known = None
+    try:
+        return known or _compile_hint(hint, strict, namespace), None
+    except _UNCOMPILABLE as error:
+        return None, error
 
 
 def _describe_hint(hint: Any) -> tuple[Any, ...]:
@@ -527,10 +476,10 @@ class _HintKey:
 
     __slots__ = ("hint", "strict", "words")
 
-    def __init__(self, hint: Any, strict: bool, words: tuple[Any, ...]) -> None:
+    def __init__(self, hint: Any, strict: bool) -> None:
         self.hint = hint
         self.strict = strict
-        self.words = words
+        self.words = _describe_hint(hint)
 
     def __hash__(self) -> int:
         return hash(self.words)
@@ -540,75 +489,54 @@ class _HintKey:
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _compile_hint(key: _HintKey) -> CompiledHint | None:
+def _compile_once(key: _HintKey) -> CompiledHint | None:
+    """Return a compiled hint; None if that needs the names of a function, or fails."""
     try:
-        adapter = _compile_members({_ONLY_KEY: key.hint}, ConfigDict(strict=key.strict))
-        if not adapter.pydantic_complete:
-            return None
-        core: Any = adapter.core_schema
-        if needs_correction(core):
-            return None
-        generated = generate_schema(core)
+        return _compile_hint(key.hint, key.strict, None)
     except _UNCOMPILABLE:
         return None
+
+
+def _compile_hint(hint: Any, strict: bool, namespace: Mapping[str, Any] | None) -> CompiledHint:
+    """Return a compiled hint.
+
+    Args:
+        hint: The hint.
+        strict: True to convert no values.
+        namespace: The names for hints that are not resolved yet; None if there must be none of them.
+
+    Raises:
+        Exception: One of `_UNCOMPILABLE`.
+    """
+    make: Any = typing_extensions.TypedDict  # type checkers require literal fields
+    typed_dict = make("arguments", {_ONLY_KEY: hint})
+    typed_dict.__pydantic_config__ = ConfigDict(extra="forbid", strict=strict)
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
+    if not adapter.pydantic_complete:
+        if namespace is None:
+            raise NameError("a name that is not defined yet")
+        adapter.rebuild(raise_errors=True, _types_namespace=dict(namespace))
+    core: Any = adapter.core_schema
+    is_corrected = needs_correction(core)
+    core = correct_core_schema(core) if is_corrected else core
+    generated = generate_schema(core)
     core_definitions: tuple[CoreSchema, ...] = ()
     if core["type"] == "definitions":
         core_definitions, core = tuple(core["definitions"]), core["schema"]
+        if core["type"] == "definition-ref":
+            core = next(each for each in core_definitions if each.get("ref") == core["schema_ref"])
     schema = generated.schema
-    if core["type"] != "typed-dict" or schema.get("required") != [_ONLY_KEY] or generated.skipped:
-        return None
+    (member,) = schema["properties"].values()
     return CompiledHint(
-        core["fields"][_ONLY_KEY]["schema"],
-        schema["properties"][_ONLY_KEY],
+        core["fields"][_ONLY_KEY],
+        member,
+        "required" in schema,
         core_definitions,
         schema.get("$defs", {}),
         generated.has_members,
+        is_corrected,
+        generated.skipped,
     )
-
-
-def _compile_members(
-    hints: dict[str, Any], config: ConfigDict, *, extra: Any = NOTHING, namespace: Mapping[str, Any] | None = None
-) -> TypeAdapter[dict[str, Any]]:
-    """Return the adapter of a typed dictionary with these members.
-
-    Args:
-        hints: Of the members, by name.
-        config: The configuration of the dictionary.
-        extra: The hint of all other members; `NOTHING` allows none.
-        namespace: The names for hints that are not resolved yet; None leaves the adapter incomplete.
-
-    Raises:
-        Exception: One of `_UNCOMPILABLE`.
-    """
-    make: Any = typing_extensions.TypedDict
-    if extra is NOTHING:
-        config = {**config, "extra": "forbid"}
-        typed_dict = make("arguments", hints)
-    else:
-        typed_dict = make("arguments", hints, extra_items=extra)
-    typed_dict.__pydantic_config__ = config
-    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
-    if not adapter.pydantic_complete and namespace is not None:
-        adapter.rebuild(raise_errors=True, _types_namespace=dict(namespace))
-    return adapter
-
-
-def _check_compiles(hint: Any, namespace: Mapping[str, Any]) -> None:
-    """Raise unless a hint can be compiled by itself, and expressed in JSON Schema.
-
-    Raises:
-        Exception: One of `_UNCOMPILABLE`.
-    """
-    generate_schema(_compile_members({"value": hint}, ConfigDict(), namespace=namespace).core_schema)
-
-
-def _is_expressible(hint: Any, namespace: Mapping[str, Any]) -> bool:
-    """Return whether a hint can be compiled by itself, and expressed in JSON Schema."""
-    try:
-        _check_compiles(hint, namespace)
-    except _UNCOMPILABLE:
-        return False
-    return True
 
 
 def _narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) -> Any:
@@ -619,7 +547,7 @@ def _narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) ->
     if get_origin(hint) not in UNIONS:
         return rebuild_hint(hint, lambda part: _narrow_hint(part, namespace, dropped))
     arms = [_narrow_hint(arm, namespace, dropped) for arm in get_args(hint)]
-    kept = [arm for arm in arms if arm is types.NoneType or _is_expressible(arm, namespace)]
+    kept = [arm for arm in arms if arm is types.NoneType or _try_to_compile(arm, False, namespace)[0] is not None]
     if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
         return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
     dropped += [arm for arm in arms if not any(arm is other for other in kept)]
@@ -628,7 +556,7 @@ def _narrow_hint(hint: Any, namespace: Mapping[str, Any], dropped: list[Any]) ->
 
 def _explain_failure(error: Exception, hint: Any) -> str:
     """Return why a hint can't be compiled, for its author."""
-    while get_origin(hint) in (Annotated, NotRequired):
+    while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     shown = _write_type(hint)
     if isinstance(error, (PydanticUndefinedAnnotation, NameError)):

@@ -18,7 +18,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, count
 from typing import (
     Annotated,
     Any,
@@ -39,8 +39,6 @@ from pydantic import (
     AliasPath,
     Field,
     GetCoreSchemaHandler,
-    PlainSerializer,
-    PlainValidator,
     Secret,
     TypeAdapter,
 )
@@ -60,6 +58,7 @@ from toolkit.dataclass import dataclass
 from toolkit.json_text import canonical_json
 from toolkit.schema.nodes import (
     Node,
+    find_reached,
     find_references,
     is_array,
     is_marked_secret,
@@ -67,7 +66,7 @@ from toolkit.schema.nodes import (
     map_subschemas,
     subschemas,
 )
-from toolkit.schema.signature import NOTHING, UNIONS, rebuild_hint
+from toolkit.schema.signature import NOTHING, UNIONS, collect_type_arguments, rebuild_hint, specialize_hint
 
 MEMBERS = "x-members"
 """Our own key for the names of enum members, until they are added to the description."""
@@ -76,7 +75,6 @@ _DEFINITIONS_PREFIX = "#/$defs/"
 _MOST_LISTED = 64
 _SCALAR_TYPES = (str, int, float, bool)
 _MOST_LISTED_FLAGS = 6
-_CONSTANT_TYPES = frozenset({"literal", "tagged-union"})
 _FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
 _SHOWN_DEFAULTS = (str, int, float, bool, type(None))
 _copied_typed_dicts: dict[tuple[type, tuple[Any, ...]], Any] = {}
@@ -191,7 +189,7 @@ class _Generator(GenerateJsonSchema):
         if isinstance(default, enum.Enum) and writer.get("type") == "function-plain":
             schema = {**schema, "default": writer["function"](default)}
         json_schema = super().default_schema(schema)
-        if _is_secret(json_schema):
+        if is_secret(json_schema):
             json_schema.pop("default", None)
         return json_schema
 
@@ -283,9 +281,9 @@ def _describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
     return map_subschemas(kept, _describe_members)
 
 
-def _is_secret(schema: Mapping[str, Any]) -> bool:
+def is_secret(schema: Mapping[str, Any]) -> bool:
     """Return whether a value of this schema is secret, or contains a secret."""
-    return is_marked_secret(schema) or any(map(_is_secret, subschemas(schema)))
+    return is_marked_secret(schema) or any(map(is_secret, subschemas(schema)))
 
 
 def _sort_sets(value: Any) -> Any:
@@ -317,7 +315,7 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     uses: Counter[str] = Counter(_find_definition_names(rest))
     for names in inside.values():
         uses.update(names)
-    single = {name for name in definitions if uses[name] == 1 and name not in _find_reachable(name, inside)}
+    single = {name for name in definitions if uses[name] == 1 and name not in find_reached(inside[name], inside)}
 
     def inlined(part: Mapping[str, Any]) -> dict[str, Any]:
         while (name := _read_definition_name(part.get("$ref"))) in single:
@@ -339,16 +337,30 @@ def _find_definition_names(schema: Mapping[str, Any]) -> Iterator[str]:
     return (name for name in map(_read_definition_name, find_references(schema)) if name is not None)
 
 
-def _find_reachable(name: str, inside: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of all definitions that can be reached from one."""
-    seen: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for reference in inside.get(waiting.pop(), ()):
-            if reference not in seen:
-                seen.add(reference)
-                waiting.append(reference)
-    return seen
+def join_definitions(schema: Any, own: Mapping[str, Any], joined: dict[str, Any]) -> Any:
+    """Add the definitions of a schema to those of others, and return a copy of the schema that refers to them.
+
+    They are renamed if one of them has the name of another.
+    """
+    if all(joined.get(name, definition) == definition for name, definition in own.items()):
+        joined.update({name: copy_schema(definition) for name, definition in own.items() if name not in joined})
+        return copy_schema(schema)
+    names = {name: next(new for number in count(2) if (new := f"{name}{number}") not in joined) for name in own}
+
+    def rename(part: Mapping[str, Any]) -> dict[str, Any]:
+        name = _read_definition_name(part.get("$ref"))
+        return map_subschemas(part if name is None else {**part, "$ref": f"{_DEFINITIONS_PREFIX}{names[name]}"}, rename)
+
+    joined.update({names[name]: rename(copy_schema(definition)) for name, definition in own.items()})
+    return rename(copy_schema(schema))
+
+
+def copy_schema(part: Any) -> Any:
+    """Return a deep copy, in less time than `copy.deepcopy` takes."""
+    kind: object = type(part)  # pyright: ignore[reportUnknownVariableType]
+    if kind is dict:
+        return {key: copy_schema(value) for key, value in part.items()}
+    return [copy_schema(item) for item in part] if kind is list else part
 
 
 def describe_keys(keys: Node, resolve: Callable[[Node], Node], *, is_literal: bool) -> dict[str, Any] | bool:
@@ -402,80 +414,125 @@ def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
     """Return the hint in a form that Pydantic handles.
 
     The text of each inner ``Annotated[T, "text"]`` becomes a description; that of the outermost is for the property.
-    Enum members are written as JSON, or by their names if their values are not JSON.
 
     Raises:
         TypeError: JSON Schema can't express it; the message says why.
     """
     origin: Any = get_origin(hint)
-    if origin is None:
-        return _rewrite_class(hint) if isinstance(hint, type) else hint
-    if origin is Literal:
-        return _rewrite_literal(hint)
+    if origin is None and isinstance(hint, type) and not _is_unknown_typed_dict(hint):
+        is_record = not hasattr(hint, "__get_pydantic_core_schema__") and _read_record(hint) is not None
+        return Annotated[hint, _Record(hint)] if is_record else hint
     if origin is Secret:  # which Pydantic does not mark, unlike `SecretStr`
         return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
     if origin is Iterable:  # which Pydantic would validate lazily, and which can be read only once
         hint = types.GenericAlias(list, get_args(hint))
-    if origin is tuple and any(map(_find_unpacked_parts, get_args(hint))):
+    if origin is tuple and any(find_unpacked(part) is not None for part in get_args(hint)):
         return _rewrite_open_tuple(hint)
-    cls: Any = origin
-    if typing_extensions.is_typeddict(cls) and _is_unknown_typed_dict(cls):
+    cls: Any = origin or hint
+    if _is_unknown_typed_dict(cls):
         arguments = [rewrite_hint(part) for part in get_args(hint)]
-        return _copy_typed_dict(cls, dict(zip(cls.__parameters__, arguments, strict=False)))
-    is_union = origin in UNIONS
+        return _copy_typed_dict(cls, dict(zip(getattr(cls, "__parameters__", ()), arguments, strict=False)))
     if origin is Annotated:
         return rebuild_hint(hint, lambda part: rewrite_hint(part, described=described))
-    return rebuild_hint(hint, lambda part: _rewrite_part(part, described=described and is_union))
+    return rebuild_hint(hint, lambda part: _rewrite_part(part, described=described and origin in UNIONS))
 
 
 def _rewrite_part(hint: Any, *, described: bool) -> Any:
     hint = rewrite_hint(hint, described=described)
-    return hint if described else _describe_part(hint)
+    text = None if described else _text_in(metadata_of(hint))
+    return hint if text is None or has_field_description(hint, None) else Annotated[hint, Field(description=text)]
 
 
-def _rewrite_class(hint: type) -> Any:
-    if isinstance(hint, enum.EnumMeta):
-        if issubclass(hint, enum.Flag):
-            return _rewrite_flag(hint)
-        members = list(cast("type[enum.Enum]", hint))
-        is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
-        return hint if is_plain else _write_as(hint, {member.name: member for member in members})
-    if typing_extensions.is_typeddict(hint) and _is_unknown_typed_dict(hint):
-        return _copy_typed_dict(hint, {})
-    return _record_of(hint, rewrite_hint)
+def walk_core(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a core schema and all schemas inside it."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if is_object(part):
+            is_schema = isinstance(part.get("type"), str)  # otherwise a mapping of fields
+            if is_schema:
+                yield part
+            waiting.extend(item for key, item in part.items() if key != "metadata" or not is_schema)
+        elif isinstance(part, (list, tuple)):
+            waiting.extend(cast("Sequence[Any]", part))
 
 
-def _fields_of(schema: Any) -> list[Any]:
-    """Return the fields of a dataclass, inside the schemas of its validators."""
-    while "fields" not in schema:
-        schema = schema["schema"]
-    return cast("list[Any]", schema["fields"])
+def needs_correction(schema: Any) -> bool:
+    """Return whether `correct_core_schema` changes a core schema."""
+    return any(_is_wrong(part) for part in walk_core(schema))
 
 
-def _rewrite_literal(hint: Any) -> Any:
-    """Write enum members in a ``Literal`` as JSON: Pydantic offers ``"red"`` for ``Color.RED`` and refuses it."""
-    values = get_args(hint)
-    return _write_as(hint, _choices_of(values)) if any(isinstance(value, enum.Enum) for value in values) else hint
+def _is_wrong(part: Mapping[str, Any]) -> bool:
+    match part["type"]:
+        case "literal" | "enum":
+            return _find_constants(part) is not None
+        case "tagged-union":
+            return any(isinstance(tag, enum.Enum) for tag in part["choices"])
+        case "dataclass":
+            return bool(find_specialized_hints(part["cls"]))
+        case "dataclass-field":
+            return part.get("init") is False
+        case _:
+            return False
 
 
-def _write_as(hint: Any, choices: dict[Any, Any]) -> Any:
-    """Return a hint whose values are written as the keys of `choices`; names of members are accepted, too."""
-    written: Any = Literal[tuple(choices)]
-    text = _describe_member_names(choices)
-    if text:
-        written = Annotated[written, Field(json_schema_extra={MEMBERS: text})]
-    choose, write = _choice_functions(choices)
-    return Annotated[hint, PlainValidator(choose, json_schema_input_type=written), PlainSerializer(write)]
+def correct_core_schema(schema: Any) -> Any:
+    """Return a core schema that accepts the values of its JSON Schema, and no others.
+
+    Enum members that are constants or tags are written as JSON, or by their names if their values are not JSON:
+    Pydantic offers ``"red"`` for a ``Literal[Color.RED]``, and refuses it. A ``Flag`` is a sum of its members, of which
+    Pydantic would offer single ones. Fields of a generic base have the types that the class gives them. A field with
+    ``init=False`` is no argument.
+    """
+    if isinstance(schema, (list, tuple)):
+        parts = [correct_core_schema(part) for part in cast("Sequence[Any]", schema)]
+        return parts if isinstance(schema, list) else tuple(parts)
+    if not is_object(schema):
+        return schema
+    if not isinstance(schema.get("type"), str):  # a mapping of fields
+        return {name: correct_core_schema(part) for name, part in schema.items()}
+    constants = _find_constants(schema)
+    if constants is not None:
+        made: Any = _correct_flag(constants) if isinstance(constants, type) else _correct_constants(constants)
+        return {**made, "ref": schema["ref"]} if "ref" in schema else made
+    inner = {key: correct_core_schema(part) for key, part in schema.items() if key != "metadata"}
+    corrected: dict[str, Any] = {**schema, **inner}
+    if schema["type"] == "dataclass":
+        _correct_fields(corrected)
+    elif schema["type"] == "tagged-union":
+        tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
+        corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
+    return corrected
 
 
-def _describe_member_names(choices: Mapping[Any, Any]) -> str:
+def _find_constants(schema: Mapping[str, Any]) -> dict[Any, Any] | type[enum.Flag] | None:
+    """Return the values of a literal or enum by their JSON values, or a flag; None if Pydantic writes them rightly."""
+    if schema["type"] == "literal":
+        values = schema["expected"]
+        return _choices_of(values) if any(isinstance(value, enum.Enum) for value in values) else None
+    if schema["type"] != "enum":
+        return None
+    if issubclass(schema["cls"], enum.Flag):
+        flags: type[enum.Flag] = schema["cls"]
+        return flags
+    members: list[enum.Enum] = list(schema["cls"])
+    is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
+    return None if is_plain else {member.name: member for member in members}
+
+
+def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
+    """Return the values of a ``Literal`` by their JSON values."""
+    choices: dict[Any, Any] = {}
+    for value in values:
+        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
+        choices[value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value] = value
+    return choices
+
+
+def _correct_constants(choices: dict[Any, Any]) -> core_schema.CoreSchema:
+    """Return the schema of values that are written as the keys of `choices`; names of members are accepted, too."""
     members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
-    return members_text([value for name, value in members.items() if name not in choices])
-
-
-def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return a function from a JSON value to a choice, and one from a choice to its JSON value."""
-    members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
+    text = members_text([value for name, value in members.items() if name not in choices])
 
     def choose(value: Any) -> Any:
         for written, choice in choices.items():
@@ -492,129 +549,11 @@ def _choice_functions(choices: Mapping[Any, Any]) -> tuple[Callable[[Any], Any],
     def write(value: Any) -> Any:
         return next((written for written, choice in choices.items() if choice is value), value)
 
-    return choose, write
+    return _make_choice(choose, core_schema.literal_schema(list(choices), metadata=_note_members(text)), write)
 
 
-def _choices_of(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return the values of a ``Literal`` by their JSON values."""
-    choices: dict[Any, Any] = {}
-    for value in values:
-        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
-        choices[value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value] = value
-    return choices
-
-
-def needs_correction(schema: Any) -> bool:
-    """Return whether `correct_core_schema` changes a core schema."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if is_object(part):
-            kind = part.get("type")
-            is_schema = isinstance(kind, str)  # otherwise a mapping of fields, one of them named `type`
-            listed = part.get("expected", part.get("choices", ())) if is_schema and kind in _CONSTANT_TYPES else ()
-            if any(isinstance(value, enum.Enum) for value in listed):
-                return True
-            if kind == "dataclass" and find_specialized_hints(part["cls"]):
-                return True
-            waiting.extend(item for key, item in part.items() if key != "metadata" or not is_schema)
-        elif isinstance(part, (list, tuple)):
-            waiting.extend(cast("Sequence[Any]", part))
-    return False
-
-
-def find_specialized_hints(cls: type) -> dict[str, Any]:
-    """Return the hints of the fields that a class inherits from a generic base with type arguments.
-
-    In ``class DateBox(Box[date])``, Pydantic accepts any value for ``value: T``.
-    """
-    special: dict[str, Any] = {}
-    owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
-    waiting: list[tuple[Any, dict[Any, Any]]] = [(cls, {})]
-    while waiting:
-        owner, given = waiting.pop()
-        is_generic = "__orig_bases__" in vars(owner)
-        bases: tuple[Any, ...] = getattr(owner, "__orig_bases__", ()) if is_generic else owner.__bases__
-        for base in bases:
-            origin: Any = get_origin(base) or base
-            if not inspect.isclass(origin):
-                continue
-            types_of_base = {
-                parameter: _substitute_types(hint, given)
-                for parameter, hint in zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False)
-            }
-            waiting.append((origin, types_of_base))
-            hints = typing_extensions.get_type_hints(origin, include_extras=True) if types_of_base else {}
-            for name in [name for name in inspect.get_annotations(origin) if name in hints and owners[name] is origin]:
-                hint = _substitute_types(hints[name], types_of_base)
-                if hint is not hints[name] and not isinstance(hint, TypeVar):
-                    special.setdefault(name, hint)
-    return special
-
-
-def _substitute_types(hint: Any, given: Mapping[Any, Any]) -> Any:
-    if isinstance(hint, TypeVar):
-        return given.get(hint, hint)
-    parameters = getattr(hint, "__parameters__", ())
-    if isinstance(hint, type) or not any(parameter in given for parameter in parameters):
-        return hint
-    return hint[tuple([given.get(parameter, parameter) for parameter in parameters])]
-
-
-def correct_core_schema(schema: Any) -> Any:
-    """Return a core schema that accepts the values of its JSON Schema, and no others.
-
-    Enum members that are constants or tags are written as JSON: Pydantic offers ``"red"`` for a
-    ``Literal[Color.RED]``, and refuses it. Fields of a generic base have the types that the class gives them.
-    """
-    if isinstance(schema, (list, tuple)):
-        parts = [correct_core_schema(part) for part in cast("Sequence[Any]", schema)]
-        return parts if isinstance(schema, list) else tuple(parts)
-    if not is_object(schema):
-        return schema
-    kind = schema.get("type")
-    if not isinstance(kind, str):  # a mapping of fields
-        return {name: correct_core_schema(part) for name, part in schema.items()}
-    if kind == "literal" and any(isinstance(value, enum.Enum) for value in schema["expected"]):
-        return _correct_literal(schema["expected"])
-    corrected: dict[str, Any] = {
-        key: part if key == "metadata" else correct_core_schema(part) for key, part in schema.items()
-    }
-    if kind == "dataclass":
-        specialized = find_specialized_hints(schema["cls"])
-        for field in _fields_of(corrected["schema"]) if specialized else ():
-            if field["name"] in specialized:
-                holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
-                holder["schema"] = correct_core_schema(TypeAdapter(specialized[field["name"]]).core_schema)
-    elif kind == "tagged-union":
-        tags = _choices_of(tag for tag in schema["choices"] if isinstance(tag, enum.Enum))
-        corrected["choices"] |= {written: corrected["choices"][tag] for written, tag in tags.items()}
-    return corrected
-
-
-def _correct_literal(values: Iterable[Any]) -> Any:
-    choices = _choices_of(values)
-    text = _describe_member_names(choices)
-    choose, write = _choice_functions(choices)
-    return core_schema.no_info_plain_validator_function(
-        choose,
-        json_schema_input_schema=core_schema.literal_schema(
-            list(choices), metadata={"pydantic_js_extra": {MEMBERS: text}} if text else None
-        ),
-        serialization=core_schema.plain_serializer_function_ser_schema(write),
-    )
-
-
-def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:
-    """Return the sum of the members that a text names, such as ``READ|WRITE`` or ``Access.READ, Access.WRITE``."""
-    names = [name.strip().rpartition(".")[2] for name in text.replace(",", "|").split("|")]
-    if not {*names} <= {*flags.__members__}:
-        raise PydanticCustomError("enum", "unknown name")
-    return flags(_sum_bits([flags[name].value for name in names]))
-
-
-def _rewrite_flag(flags: type[enum.Flag]) -> Any:
-    """Return a ``Flag`` as the sum of its members: Pydantic would offer single members, and accept any sum."""
+def _correct_flag(flags: type[enum.Flag]) -> core_schema.CoreSchema:
+    """Return the schema of a flag as the sum of its members, or a text such as ``READ|WRITE``."""
     members = [member for member in flags if member.value]
     known = _sum_bits([member.value for member in members])
 
@@ -622,25 +561,75 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
         if isinstance(value, flags):
             return value
         if isinstance(value, str) and not value.strip().isdigit():
-            return _join_flags(flags, value)
+            names = [name.strip().rpartition(".")[2] for name in value.replace(",", "|").split("|")]
+            if not {*names} <= {*flags.__members__}:
+                raise PydanticCustomError("enum", "unknown name")
+            return flags(_sum_bits([flags[name].value for name in names]))
         number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
         if number < 0 or number & ~known:
             raise PydanticCustomError("enum", "no sum of members")
         return flags(number)
 
-    number: Any = Annotated[int, Field(ge=0, le=known)]
-    if known & (known + 1) and len(members) <= _MOST_LISTED_FLAGS:
-        values = [member.value for member in members]
-        sums = {_sum_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
-        number = Literal[tuple(sorted(sums))]
-    text = f"The sum of any of {members_text(members)}"
-    return Annotated[
-        flags,
-        PlainValidator(choose, json_schema_input_type=Annotated[number, Field(json_schema_extra={MEMBERS: text})]),
-    ]
+    return _make_choice(choose, _offer_sums(members, known), lambda value: getattr(value, "value", value))
 
 
-def _sum_bits(values: list[int]) -> int:
+def _offer_sums(members: Sequence[enum.Flag], known: int) -> core_schema.CoreSchema:
+    """Return the schema of the sums of the members of a flag, listed if some number in between is none."""
+    noted = _note_members(f"The sum of any of {members_text(members)}")
+    if not known & (known + 1) or len(members) > _MOST_LISTED_FLAGS:
+        return core_schema.int_schema(ge=0, le=known, metadata=noted)
+    values = [member.value for member in members]
+    parts = chain.from_iterable(combinations(values, size) for size in range(len(values) + 1))
+    return core_schema.literal_schema(sorted({_sum_bits(part) for part in parts}), metadata=noted)
+
+
+def _make_choice(
+    choose: Callable[[Any], Any], offered: core_schema.CoreSchema, write: Callable[[Any], Any]
+) -> core_schema.CoreSchema:
+    return core_schema.no_info_plain_validator_function(
+        choose,
+        json_schema_input_schema=offered,
+        serialization=core_schema.plain_serializer_function_ser_schema(write),
+    )
+
+
+def _note_members(text: str) -> dict[str, Any] | None:
+    return {"pydantic_js_extra": {MEMBERS: text}} if text else None
+
+
+def _correct_fields(schema: Any) -> None:
+    """Correct the fields of a dataclass."""
+    specialized = find_specialized_hints(schema["cls"])
+    inner = schema["schema"]
+    while "fields" not in inner:  # inside the schemas of its validators
+        inner = inner["schema"]
+    for field in inner["fields"]:
+        if field.get("init") is False:
+            field["serialization_exclude"] = True
+        if field["name"] in specialized:
+            holder: Any = field if field["schema"]["type"] != "default" else field["schema"]
+            holder["schema"] = correct_core_schema(TypeAdapter(specialized[field["name"]]).core_schema)
+
+
+def find_specialized_hints(cls: type) -> dict[str, Any]:
+    """Return the hints of the fields that a class inherits from a generic base with type arguments.
+
+    In ``class DateBox(Box[date])``, Pydantic accepts any value for ``value: T``.
+    """
+    if "__orig_bases__" not in {name for base in cls.__mro__ for name in vars(base)}:
+        return {}
+    special: dict[str, Any] = {}
+    owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
+    for base, arguments in collect_type_arguments(cls).items():
+        hints = typing_extensions.get_type_hints(base, include_extras=True) if arguments and base is not cls else {}
+        for name in [name for name in hints if owners.get(name) is base]:
+            hint = specialize_hint(hints[name], cls, arguments)
+            if hint is not hints[name] and not isinstance(hint, TypeVar):
+                special.setdefault(name, hint)
+    return special
+
+
+def _sum_bits(values: Iterable[int]) -> int:
     """Return the bitwise sum of values."""
     total = 0
     for value in values:
@@ -648,60 +637,49 @@ def _sum_bits(values: list[int]) -> int:
     return total
 
 
-def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:
-    """Return the parts of ``*tuple[...]`` inside a tuple; empty for any other part."""
-    if getattr(part, "__unpacked__", False):
-        return get_args(part)
-    origin: Any = get_origin(part)
-    return get_args(get_args(part)[0]) if origin is typing.Unpack or origin is typing_extensions.Unpack else ()
-
-
-def _flatten_tuple(parts: tuple[Any, ...]) -> list[Any]:
-    """Return the parts of a tuple with unpacked tuples inlined; an open one becomes a list of its part."""
-    flat: list[Any] = []
-    for part in parts:
-        inside = _find_unpacked_parts(part)
-        if len(inside) == 2 and inside[1] is ...:
-            flat.append([inside[0]])
-        elif inside:
-            flat += _flatten_tuple(inside)
+def _flatten_tuple(hint: Any) -> list[tuple[Any, bool]]:
+    """Return the parts of a tuple and of the tuples unpacked in it, each with True if it is repeated."""
+    flat: list[tuple[Any, bool]] = []
+    for part in get_args(hint):
+        unpacked = find_unpacked(part)
+        if unpacked is None:
+            flat.append((part, False))
+        elif get_args(unpacked)[1:] == (...,):
+            flat.append((get_args(unpacked)[0], True))
         else:
-            flat.append(part)
+            flat += _flatten_tuple(unpacked)
     return flat
 
 
 def _rewrite_open_tuple(hint: Any) -> Any:
-    parts = _flatten_tuple(get_args(hint))
-    opened = [index for index, part in enumerate(parts) if isinstance(part, list)]
+    parts = _flatten_tuple(hint)
+    opened = [place for place, (_, is_repeated) in enumerate(parts) if is_repeated]
     if not opened:
-        return types.GenericAlias(tuple, tuple(rewrite_hint(part) for part in parts))
-    position = opened[0]
-    item = parts[position][0]
-    after = parts[position + 1 :]
-    if any(part != item for part in after):
+        return types.GenericAlias(tuple, tuple(rewrite_hint(part) for part, _ in parts))
+    item, _ = parts.pop(opened[0])
+    if any(part != item for part, _ in parts[opened[0] :]):
         raise TypeError(
             f"JSON Schema can't say {hint}: what follows the open part of a tuple must have its type; put the fixed "
             "values first, or take a dataclass or a TypedDict"
         )
-    fixed = [rewrite_hint(part) for part in (*parts[:position], *after)]
-    return Annotated[tuple[Any, ...], _OpenTuple(tuple(fixed), rewrite_hint(item))]
+    return Annotated[tuple[Any, ...], _OpenTuple(tuple(rewrite_hint(part) for part in (*(p for p, _ in parts), item)))]
 
 
+@dataclass(frozen=True, slots=True)
 class _OpenTuple:
-    """The core schema of a tuple with fixed values, followed by any number of others."""
+    """The core schema of a tuple with fixed values, followed by any number of the last one."""
 
-    def __init__(self, fixed: tuple[Any, ...], item: Any) -> None:
-        self.fixed = fixed
-        self.item = item
+    hints: tuple[Any, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        items = [handler.generate_schema(hint) for hint in (*self.fixed, self.item)]
-        return core_schema.tuple_schema(items, variadic_item_index=len(self.fixed))
+        items = [handler.generate_schema(hint) for hint in self.hints]
+        return core_schema.tuple_schema(items, variadic_item_index=len(items) - 1)
 
 
-def _is_unknown_typed_dict(hint: type) -> bool:
+def _is_unknown_typed_dict(hint: Any) -> bool:
     """Return whether Pydantic refuses a typed dictionary: before 3.12 it accepts those of typing_extensions only."""
-    return sys.version_info < (3, 12) and type(hint).__module__ == "typing"
+    is_old = sys.version_info < (3, 12) and typing_extensions.is_typeddict(hint)
+    return is_old and type(hint).__module__ == "typing"
 
 
 def _copy_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
@@ -824,13 +802,6 @@ def find_description(hint: Any, default: Any) -> str | None:
     return None
 
 
-def _describe_part(hint: Any) -> Any:
-    """Return an inner hint with its text as a description."""
-    if (text := _text_in(metadata_of(hint))) is None or has_field_description(hint, None):
-        return hint
-    return Annotated[hint, Field(description=text)]
-
-
 def _described_layers(hint: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the metadata of a hint, then of its union members, for ``Annotated[T, "text"] | None``."""
     yield metadata_of(hint)
@@ -850,120 +821,76 @@ def _text_in(metadata: tuple[Any, ...]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RecordField:
-    """A field: its name in the class, in JSON and in the constructor, and its default if that can be shown."""
+class _RecordField(NamedTuple):
+    """A field: its name in the class, in JSON and in the constructor, and its default."""
 
     name: str
     key: str
     parameter: str
     is_required: bool
-    default: Any = ...
+    default: Any
 
 
-def _record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
-    """Return a hint for Pydantic for a class of attrs or a struct of msgspec; others are unchanged.
-
-    Fields are validated one by one, then passed to the class with its own converters and validators.
-    """
-    if _record_fields(hint) is None or hasattr(hint, "__get_pydantic_core_schema__"):
-        return hint
-    return Annotated[hint, _Record(hint, rewrite)]
-
-
-def _record_fields(cls: type) -> list[_RecordField] | None:
+def _read_record(cls: Any) -> list[_RecordField] | None:
     """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
     if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
-        return list(_read_attrs_fields(cls))
+        nothing = sys.modules["attr"].NOTHING
+        fields = [field for field in cls.__attrs_attrs__ if field.init]
+        return [_RecordField(f.name, f.alias, f.alias, f.default is nothing, f.default) for f in fields]
     if "msgspec" in sys.modules and isinstance(getattr(cls, "__struct_fields__", None), tuple):
-        return list(_read_struct_fields(cls))
+        fields = sys.modules["msgspec"].structs.fields(cls)
+        return [_RecordField(f.name, f.encode_name, f.name, f.required, f.default) for f in fields]
     return None
 
 
-def _read_attrs_fields(cls: Any) -> Iterator[_RecordField]:
-    nothing = sys.modules["attr"].NOTHING
-    for field in cls.__attrs_attrs__:
-        if field.init:
-            yield _RecordField(
-                name=field.name,
-                key=field.alias,
-                parameter=field.alias,
-                is_required=field.default is nothing,
-                default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
-            )
-
-
-def _read_struct_fields(cls: Any) -> Iterator[_RecordField]:
-    for field in sys.modules["msgspec"].structs.fields(cls):
-        yield _RecordField(
-            name=field.name,
-            key=field.encode_name,
-            parameter=field.name,
-            is_required=field.required,
-            default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
-        )
-
-
+@dataclass(frozen=True, slots=True)
 class _Record:
-    """Pydantic's view of such a class."""
+    """Pydantic's view of such a class: its fields are validated one by one, then passed to its own constructor."""
 
-    def __init__(self, cls: type, rewrite: Callable[[Any], Any]) -> None:
-        self.cls = cls
-        self.rewrite = rewrite
-        self.fields = _record_fields(cls) or []
-        config: Any = getattr(cls, "__struct_config__", None)
-        self.tag: tuple[str, Any] | None = (config.tag_field, config.tag) if getattr(config, "tag", None) else None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Record) and self.cls is other.cls
-
-    def __hash__(self) -> int:
-        return hash(self.cls)
+    cls: type
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        inner = handler.generate_schema(_make_typed_dict(self))
-        return core_schema.no_info_wrap_validator_function(
-            self.build,
-            inner,
-            serialization=core_schema.plain_serializer_function_ser_schema(self.dump, return_schema=inner),
-        )
+        cls, fields = self.cls, _read_record(self.cls) or []
+        config: Any = getattr(cls, "__struct_config__", None)
+        tag: dict[str, Any] = {config.tag_field: config.tag} if getattr(config, "tag", None) else {}
 
-    def build(self, value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
-        """Return the object of validated JSON."""
-        if isinstance(value, self.cls):
-            return value
-        checked = validate(value)
-        given = {field.parameter: checked[field.key] for field in self.fields if field.key in checked}
-        try:
-            return self.cls(**given)
-        except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
-            raise ValueError(str(error) or type(error).__name__) from error
+        def build(value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            if isinstance(value, cls):
+                return value
+            checked = validate(value)
+            given = {field.parameter: checked[field.key] for field in fields if field.key in checked}
+            try:
+                return cls(**given)
+            except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
+                raise ValueError(str(error) or type(error).__name__) from error
 
-    def dump(self, value: Any) -> dict[str, Any]:
-        """Return the JSON of an object."""
-        members = {field.key: getattr(value, field.name) for field in self.fields}
-        return members if self.tag is None else {self.tag[0]: self.tag[1], **members}
+        def dump(value: Any) -> dict[str, Any]:
+            return {**tag, **{field.key: getattr(value, field.name) for field in fields}}
+
+        inner = handler.generate_schema(_make_typed_dict(cls, fields, tag))
+        written = core_schema.plain_serializer_function_ser_schema(dump, return_schema=inner)
+        return core_schema.no_info_wrap_validator_function(build, inner, serialization=written)
 
 
-def _make_typed_dict(record: _Record) -> Any:
+def _make_typed_dict(cls: type, fields: Sequence[_RecordField], tag: Mapping[str, Any]) -> Any:
     """Return the typed dictionary of a class; its keys are set last, since it may contain itself."""
-    known = _typed_dicts.get(record.cls)
+    known = _typed_dicts.get(cls)
     if known is not None:
         return known
-    made: Any = cast("Any", typing_extensions.TypedDict)(record.cls.__name__, {})
-    _typed_dicts[record.cls] = made
-    hints = typing_extensions.get_type_hints(record.cls, include_extras=True)
-    annotations: dict[str, Any] = {} if record.tag is None else {record.tag[0]: Literal[record.tag[1]]}
-    for field in record.fields:
-        hint = record.rewrite(_translate_constraints(hints.get(field.name, Any)))
-        if field.default is not ...:
+    made: Any = cast("Any", typing_extensions.TypedDict)(cls.__name__, {})
+    _typed_dicts[cls] = made
+    hints = typing_extensions.get_type_hints(cls, include_extras=True)
+    annotations: dict[str, Any] = {name: Literal[value] for name, value in tag.items()}
+    for field in fields:
+        hint = rewrite_hint(_translate_constraints(hints.get(field.name, Any)))
+        if isinstance(field.default, _SHOWN_DEFAULTS):
             hint = Annotated[hint, Field(json_schema_extra={"default": field.default})]
         annotations[field.key] = hint if field.is_required else NotRequired[hint]
     made.__annotations__ = annotations
-    made.__required_keys__ = frozenset(annotations) - {f.key for f in record.fields if not f.is_required}
+    made.__required_keys__ = frozenset(annotations) - {field.key for field in fields if not field.is_required}
     made.__optional_keys__ = frozenset(annotations) - made.__required_keys__
-    made.__doc__ = record.cls.__doc__ if "__init__" not in (record.cls.__doc__ or "") else None
-    made.__module__ = record.cls.__module__
+    made.__doc__ = cls.__doc__ if "__init__" not in (cls.__doc__ or "") else None
+    made.__module__ = cls.__module__
     return made
 
 

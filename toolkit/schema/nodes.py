@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 from urllib.parse import unquote
 
 from toolkit.dataclass import dataclass
+from toolkit.redaction import is_secret_field, is_secret_mark, replace_secrets
 
+K = TypeVar("K")
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
 
@@ -29,7 +31,7 @@ SCHEMA_KEYWORDS = (
 )  # fmt: skip
 
 
-_OF_NAMELESS = frozenset({*SCHEMA_LISTS, *SCHEMA_KEYWORDS}) - {"not", "propertyNames"}
+_OF_NAMELESS = frozenset({*SCHEMA_LISTS, *SCHEMA_KEYWORDS}) - {"not"}
 
 # This lookup takes a fifth of the time of `isinstance(value, Mapping)`.
 _NO_OBJECTS = frozenset({str, int, float, bool, list, type(None)})
@@ -47,8 +49,8 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 
 def is_marked_secret(node: Node) -> bool:
-    """Return whether a schema marks its value as secret."""
-    return node.get("writeOnly") is True or node.get("format") == "password"
+    """Return whether a schema marks its value as secret: by a keyword of its own, its format, or an extension."""
+    return any(is_secret_mark(keyword, value) for keyword, value in node.items())
 
 
 ReplaceSecret: TypeAlias = Callable[[Any, JsonPath, bool], Any]
@@ -64,6 +66,7 @@ class SecretFields:
         suspects: The names of fields that sound secret.
         holders: The names of fields that contain such fields, so that only an object or a list may be shown there.
         harmless: The names of fields that sound secret, and whose schemas list every value.
+        others: The names of all other fields.
         is_rest: True if fields that the schema does not name are secret.
         is_open: True if fields of any name are allowed somewhere.
     """
@@ -72,6 +75,7 @@ class SecretFields:
     suspects: frozenset[str]
     holders: frozenset[str]
     harmless: frozenset[str]
+    others: frozenset[str]
     is_rest: bool
     is_open: bool
 
@@ -132,11 +136,12 @@ def find_references(schema: Mapping[str, Any]) -> Iterator[str]:
 class Nodes:
     """A schema in which references are followed, never out of it."""
 
-    __slots__ = ("_known_choices", "_known_types", "_secrets", "root")
+    __slots__ = ("_known_choices", "_known_types", "_secretive", "_secrets", "root")
 
     def __init__(self, root: Node) -> None:
         self.root: Node = root
         self._secrets: SecretFields | None = None
+        self._secretive: dict[JsonPath, frozenset[str]] = {}
         # By the id of a node, with the node, so that the id stays its own.
         self._known_choices: dict[int, tuple[Node, list[Node]]] = {}
         self._known_types: dict[int, tuple[Node, frozenset[str]]] = {}
@@ -305,17 +310,35 @@ class Nodes:
 
     def replace_secrets(self, value: Any, replace: ReplaceSecret) -> Any:
         """Return a value of the schema with its secrets replaced, each with all below it; the original stays."""
-        from toolkit.redaction import replace_secrets  # noqa: PLC0415 - as in `_find_secrets`
-
         return replace_secrets(value, self._judge_field, replace)
 
-    def _judge_field(self, name: str | int, path: JsonPath, item: Any) -> bool | None:
-        """Return as `_find_hidden` does; True too where an object or a list with secrets inside is something else."""
-        is_marked = self._find_hidden(name, is_root=not path)
-        if is_marked is None and not isinstance(item, dict | list | None):
+    def _judge_field(self, name: str | int, path: JsonPath, inside: Any) -> bool | None:
+        """Return as `_find_hidden` does; True too where an object or a list with secrets inside is something else.
+
+        A name that an object does not know counts as that of a secret which it lacks: it may be another name for it.
+        """
+        secrets, is_marked = self.secrets, self._find_hidden(name, is_root=not path)
+        if is_marked is not None or not (secrets.names or secrets.suspects):
+            return is_marked
+        if not isinstance(inside[name], dict | list | None):
             owner = next((each for each in reversed((*path, name)) if isinstance(each, str)), None)
-            return True if owner in self.secrets.holders else None
-        return is_marked
+            if owner in secrets.holders:
+                return True
+        if isinstance(name, int) or name in secrets.others or name in secrets.harmless:
+            return None
+        lacking = self._secretive_at(path) - inside.keys()
+        return True if lacking else None
+
+    def _secretive_at(self, path: JsonPath) -> frozenset[str]:
+        """Return the names of the secret fields of an object at a path."""
+        if path not in self._secretive:
+            secretive = self.secrets.names | self.secrets.suspects
+            choices = self.choices(self.at(path)) if secretive else ()
+            found = secretive.intersection(*[[*choice.get("properties", ())] for choice in choices]) if choices else ()
+            if len(self._secretive) > _MOST_KNOWN:
+                self._secretive.clear()
+            self._secretive[path] = frozenset(found)
+        return self._secretive[path]
 
     def _find_hidden(self, name: str | int, *, is_root: bool) -> bool | None:
         """Return True for a field that the schema marks as secret, False for one by its name, None for others."""
@@ -326,40 +349,22 @@ class Nodes:
             return True
         if name in secrets.suspects:
             return False
-        if not secrets.is_open or name in secrets.harmless:
-            return None
-        from toolkit.redaction import is_secret_field  # noqa: PLC0415 - as in `_find_secrets`
-
-        return False if is_secret_field(name) else None
+        return False if secrets.is_open and name not in secrets.harmless and is_secret_field(name) else None
 
     def _find_secrets(self) -> SecretFields:
         """Search the whole schema, also the parts that no value may reach."""
-        from toolkit.redaction import is_secret_field  # noqa: PLC0415 - its patterns take milliseconds
-
         above: dict[int, list[int]] = {}  # by node, those whose value, or a nameless part of it, it describes
         owners: dict[int, list[int]] = {}  # by the node of a field, the nodes with that field
-        marked: list[int] = []
         members: list[tuple[str, Any]] = []
-        is_open = False
-        waiting: list[Node] = [self.root]
-        seen: set[int] = set()
-        while waiting:
-            node = waiting.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            if is_marked_secret(node):
-                marked.append(id(node))
+        parts = self._list_parts()
+        for node in parts:
             for part in self._list_nameless(node):
                 above.setdefault(id(part), []).append(id(node))
-                waiting.append(part)
             if is_object(properties := node.get("properties", {})):
                 members += properties.items()
                 for member in properties.values():
                     owners.setdefault(id(member), []).append(id(node))
-            is_open = is_open or _takes_any_name(node)
-            waiting.extend(subschemas(node))
-        secret = _find_reached(marked, above)
+        secret = find_reached([id(node) for node in parts if is_marked_secret(node)], above)
         names = frozenset([name for name, member in members if id(member) in secret])
         sounding = [(name, member) for name, member in members if name not in names and is_secret_field(name)]
         suspects = frozenset(
@@ -367,15 +372,27 @@ class Nodes:
         )
         secretive = names | suspects
         within = [owner for name, member in members if name in secretive for owner in owners[id(member)]]
-        holding = _find_reached(within, above, owners)
+        holding = find_reached(within, above, owners)
         return SecretFields(
             names=names,
             suspects=suspects,
             holders=frozenset([name for name, member in members if id(member) in holding]) - secretive,
             harmless=frozenset([name for name, _ in sounding]) - suspects,
+            others=frozenset([name for name, _ in members]) - secretive,
             is_rest=id(self.root) in secret,
-            is_open=is_open,
+            is_open=any(map(_takes_any_name, parts)),
         )
+
+    def _list_parts(self) -> list[Node]:
+        """Return the schema and all schemas in it, also those that are only referred to."""
+        found: dict[int, Node] = {}
+        waiting: list[Node] = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if id(node) not in found:
+                found[id(node)] = node
+                waiting += [*self._list_nameless(node), *subschemas(node)]
+        return [*found.values()]
 
     def _list_nameless(self, node: Node) -> list[Node]:
         """Return the schemas of a node's own value, and of its parts without names."""
@@ -396,9 +413,9 @@ class Nodes:
         )
 
 
-def _find_reached(begin: Iterable[int], *edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the nodes that can be reached from some nodes, including these."""
-    reached: set[int] = set()
+def find_reached(begin: Iterable[K], *edges: Mapping[K, Iterable[K]]) -> set[K]:
+    """Return the nodes of a graph that can be reached from some nodes, including these."""
+    reached: set[K] = set()
     waiting = list(begin)
     while waiting:
         one = waiting.pop()

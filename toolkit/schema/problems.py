@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from toolkit.dataclass import dataclass
+from toolkit.errors import InvalidArgumentsError
+from toolkit.redaction import MASK
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.suggestions import ask_whether_meant, find_similar
 
@@ -70,6 +72,12 @@ _PHRASES_OF_TYPES = {
     "integer": "an integer",
     "number": "a number",
 }
+_INCLUSIVE_LIMITS = {"minimum": "of at least {}", "maximum": "of at most {}"}
+_OTHER_LIMITS = {
+    "exclusiveMinimum": "greater than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "that is a multiple of {}",
+}
 _SYNTAX_ERRORS = ("_parsing", "_from_datetime_inexact")
 _SHOWN_PREFIXES = ("decimal_", "url_", "byte_size")
 # Models and functions, then dataclasses.
@@ -82,13 +90,17 @@ KINDS_OF_ERRORS = {
 _TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _CONSTANT_ERRORS = frozenset({"literal_error", "enum"})
 _AUTHORS_ERRORS = frozenset({"value_error", "assertion_error"})
-_MOST_EXAMPLES = 15
+_MOST_EXAMPLES = 16
 _MAX_VALUES = 200
 _MAX_TEXT = 500
 _MAX_LEVELS = 12
 # The others satisfy conditions that a schema can't express: a past date, version 7, a power of ten.
 _TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
 _NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
+_SCHEMES = (
+    "https", "http", "ftp", "wss", "file", "redis", "amqp", "kafka", "mariadb", "snowflake", "cockroachdb",
+    "clickhouse", "nats", "mysql", "mongodb", "postgresql",
+)  # fmt: skip
 _TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
     "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",
                   "2000-01-01T00:00:00", "2999-12-31T00:00:00"),
@@ -105,15 +117,8 @@ _TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
     "uuid8": ("123e4567-e89b-82d3-a456-426614174000",),
     "email": ("name@example.com",),
     "name-email": ("Name <name@example.com>",),
-    "uri": ("https://example.com", "http://example.com", "ftp://example.com", "wss://example.com", "file:///example",
-            "redis://example.com:6379/0", "amqp://example.com", "kafka://example.com:9092",
-            "mysql://user@example.com:3306/name", "nats://example.com:4222", "mariadb://user@example.com:3306/name",
-            "clickhouse://example.com:9000/name", "snowflake://user@example.com/name",
-            "cockroachdb://user@example.com:26257/name"),
-    "multi-host-uri": ("postgresql://user:password@example.com:5432/name", "mongodb://example.com:27017",
-                       "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com",
-                       "nats://example.com:4222", "clickhouse://example.com:9000/name",
-                       "cockroachdb://user@example.com:26257/name"),
+    "uri": tuple(f"{scheme}://example.com" for scheme in _SCHEMES),
+    "multi-host-uri": tuple(f"{scheme}://example.com" for scheme in reversed(_SCHEMES)),
     "json-string": ("{}", "[]", "1", '"text"', "true"),
     "ipv4": ("192.0.2.1",),
     "ipv6": ("2001:db8::1",),
@@ -153,6 +158,8 @@ class Problem:
         reason: The reason, shown if the schema does not explain the problem.
         is_always_shown: True if the reason is shown in any case.
         is_crash: True if the reason is an unexpected exception of a validator.
+        is_of_author: True if a rule of the tool's author refuses the value.
+        is_constant: True if the value is none of those that are listed.
     """
 
     path: JsonPath
@@ -160,12 +167,14 @@ class Problem:
     reason: str = ""
     is_always_shown: bool = False
     is_crash: bool = False
+    is_of_author: bool = False
+    is_constant: bool = False
 
 
 def explain(
     problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool], *, omitted: int = 0
-) -> str:
-    """Return one message about all problems.
+) -> InvalidArgumentsError:
+    """Return an error with one message about all problems.
 
     Args:
         problems: The problems.
@@ -187,12 +196,16 @@ def explain(
     count = len(shown) + max(0, more)
     title = "The arguments have 1 problem:" if count == 1 else f"The arguments have {count} problems:"
     message = "\n".join([title, *lines, *_list_accepted(problems, nodes)])
-    example = None if more > 0 else _mend_example(problems, meant, value, nodes, accepts)
+    example = None if more > 0 else _repair_example(problems, meant, value, nodes, accepts)
     if example is not None:
         message += f"\n{_EXAMPLE_LEAD}{example}"
     if nodes.may_take_secrets:
         message = _strike_out_secrets(message, value, nodes)
-    return message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
+    message = message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
+    refusal = InvalidArgumentsError(message)
+    refusal.paths = tuple([problem.path for problem in problems])
+    refusal.lines = tuple([line for line in message.split("\n")[1:] if not line.startswith(_EXAMPLE_LEAD)])
+    return refusal
 
 
 def describe_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[str]:
@@ -368,7 +381,7 @@ def _make_sentence(text: str) -> str:
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _mend_example(
+def _repair_example(
     problems: Sequence[Problem],
     meant: Mapping[JsonPath, str],
     value: Any,
@@ -382,15 +395,15 @@ def _mend_example(
         return None
     ordered = sorted(problems, key=lambda problem: problem.kind != "unknown")
 
-    def mend(attempt: int, *, keeps: bool) -> Any:
-        mended: Any = copy.deepcopy(value)
+    def repair(attempt: int, *, keeps: bool) -> Any:
+        repaired: Any = copy.deepcopy(value)
         for problem in ordered:
-            mended = _mend_problem(mended, problem, meant if keeps else {}, nodes, attempt)
-        return _replace_secrets(mended, nodes, attempt)
+            repaired = _repair_problem(repaired, problem, meant if keeps else {}, nodes, attempt)
+        return _replace_secrets(repaired, nodes, attempt)
 
     # A value under a wrong name is moved to the right one, if it is valid there.
     for keeps in (True, False) if meant else (True,):
-        found = _find_example(partial(mend, keeps=keeps), accepts)
+        found = _find_example(partial(repair, keeps=keeps), accepts)
         if found is not None:
             return found
     return None
@@ -427,7 +440,7 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-def _mend_problem(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
+def _repair_problem(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
     if not problem.path:
         return make_example(nodes, nodes.root, attempt=attempt)
     key = problem.path[-1]
@@ -467,8 +480,6 @@ def _replace_secrets(value: Any, nodes: Nodes, attempt: int) -> Any:
 
 def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
     """Mask the secrets of the arguments in a message; an example with a secret is left out."""
-    from toolkit.redaction import MASK  # noqa: PLC0415 - its patterns take milliseconds
-
     body, mark, example = message.rpartition(f"\n{_EXAMPLE_LEAD}")
     if not mark:
         body, example = message, ""
@@ -590,13 +601,11 @@ def _list_values(values: list[Any]) -> str:
 def _describe_range(least: Any, most: Any, unit: str) -> str:
     if least is None and most is None:
         return ""
-    if least == most:
-        return f"exactly {least} {unit}{'' if least == 1 else 's'}"
-    if least is None:
-        return f"at most {most} {unit}{'' if most == 1 else 's'}"
-    if most is None:
-        return f"at least {least} {unit}{'' if least == 1 else 's'}"
-    return f"{least} to {most} {unit}s"
+    if least not in (None, most) and most is not None:
+        return f"{least} to {most} {unit}s"
+    words = "exactly" if least == most else "at most" if least is None else "at least"
+    count = most if least is None else least
+    return f"{words} {count} {unit}{'' if count == 1 else 's'}"
 
 
 def _describe_string_limits(node: Node) -> str:
@@ -611,19 +620,11 @@ def _describe_string_limits(node: Node) -> str:
 
 def _describe_number_limits(node: Node) -> str:
     least, most = node.get("minimum"), node.get("maximum")
-    parts: list[str] = []
     if least is not None and most is not None:
-        parts.append(f"from {least} to {most}")
-    elif least is not None:
-        parts.append(f"of at least {least}")
-    elif most is not None:
-        parts.append(f"of at most {most}")
-    if (above := node.get("exclusiveMinimum")) is not None:
-        parts.append(f"greater than {above}")
-    if (below := node.get("exclusiveMaximum")) is not None:
-        parts.append(f"less than {below}")
-    if (step := node.get("multipleOf")) is not None:
-        parts.append(f"that is a multiple of {step}")
+        parts = [f"from {least} to {most}"]
+    else:
+        parts = [words.format(node[keyword]) for keyword, words in _INCLUSIVE_LIMITS.items() if keyword in node]
+    parts += [words.format(node[keyword]) for keyword, words in _OTHER_LIMITS.items() if keyword in node]
     return (" " + " and ".join(parts)) if parts else ""
 
 
@@ -643,28 +644,70 @@ def find_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool =
 
 
 def read_validation_errors(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
-    """Return the problems of a value, one for each place, in the order of the errors."""
+    """Return the problems of a value, one for each place, in the order of the errors.
+
+    Of a union with several choices, they are those of the choice that was meant.
+    """
+    choices: dict[JsonPath, dict[str, list[Problem]]] = {}
+    read: list[tuple[JsonPath, str, Problem]] = []
+    for detail in details:
+        problem = _read_detail(detail, value, nodes)
+        path, tag = _find_choice(detail, value)
+        choices.setdefault(path, {}).setdefault(tag, []).append(problem)
+        read.append((path, tag, problem))
+    meant = {path: find_nearest([*by_tag.values()], path, value, nodes) for path, by_tag in choices.items()}
     found: dict[JsonPath, Problem] = {}
-    for detail in _keep_nearest_choice(details, value, nodes):
-        kind = KINDS_OF_ERRORS.get(detail["type"], "wrong")
-        path = find_path(detail["loc"], value, is_missing=kind == "missing")
-        problem = _read_detail(detail, cast("Any", kind), path, value, nodes)
-        known = found.get(path)
-        if known is None or not known.reason or (problem.is_always_shown and not known.is_always_shown):
-            found[path] = problem
+    for path, tag, problem in read:
+        known = found.get(problem.path)
+        is_better = known is None or not known.reason or (problem.is_always_shown and not known.is_always_shown)
+        if is_better and (not tag or meant[path] is choices[path][tag]):
+            found[problem.path] = problem
     return list(found.values())
 
 
-def _read_detail(
-    detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
-) -> Problem:
+def _find_choice(detail: ErrorDetails, value: Any) -> tuple[JsonPath, str]:
+    """Return the path of the outermost union of an error, and the name of its choice; that is empty without a union."""
+    location = detail["loc"]
+    for position, key in enumerate(location):
+        is_name = position == len(location) - 1 and detail["type"] == "missing"
+        path = find_path(location[: position + 1], value)
+        if not is_name and len(path) == len(find_path(location[:position], value)):
+            return path, str(key)
+    return (), ""
+
+
+def find_nearest(choices: Sequence[Sequence[Problem]], path: JsonPath, value: Any, nodes: Nodes) -> Sequence[Problem]:
+    """Return the problems of the choice of a union that was meant by the value at a path.
+
+    It accepts a value of this type, shares the most constants with the value, less those that differ, has the fewest
+    problems, and shares the most names.
+    """
+    likeness = _count_likeness(nodes, path, value_at(value, path), len(choices))
+
+    def measure_distance(place: int) -> tuple[bool, int, int, int]:
+        found, (constants, names) = choices[place], likeness[place]
+        others = sum(problem.is_constant and len(problem.path) == len(path) + 1 for problem in found)
+        return not is_wrong_inside(found, path), others - constants, len(found), -names
+
+    return choices[min(range(len(choices)), key=measure_distance)]
+
+
+def is_wrong_inside(problems: Iterable[Problem], path: JsonPath) -> bool:
+    """Return whether the value at a path has the right type, and is wrong only inside or by a rule of the author."""
+    return any(len(problem.path) > len(path) or problem.is_of_author for problem in problems)
+
+
+def _read_detail(detail: ErrorDetails, value: Any, nodes: Nodes) -> Problem:
     code, message, context = detail["type"], detail["msg"], detail.get("ctx", {})
+    kind: Any = KINDS_OF_ERRORS.get(code, "wrong")
+    path = find_path(detail["loc"], value, is_missing=kind == "missing")
     tag = str(context.get("discriminator", ""))[1:-1] if code in _TAG_ERRORS else ""
     if tag.isidentifier():
         kind = "wrong" if tag in value_at(value, path) else "missing"
         return Problem(path=(*path, tag), kind=kind, reason=message)
+    is_of_author, is_constant = code in _AUTHORS_ERRORS, code in _CONSTANT_ERRORS
     inside = _locate_in_json(detail, path, value, nodes)
-    if code in _AUTHORS_ERRORS:
+    if is_of_author:
         message = str(context.get("error", message))
     elif inside is not None:
         message = f"{inside}{message}"
@@ -678,8 +721,8 @@ def _read_detail(
             came = value_at(value, path)
             is_attempt = isinstance(came, str) and any(letter.isdigit() for letter in came)
             message = message if is_attempt else ""
-        return Problem(path=path, kind=kind, reason=message)
-    return Problem(path=path, kind="wrong", reason=message, is_always_shown=True)
+        return Problem(path=path, kind=kind, reason=message, is_constant=is_constant)
+    return Problem(path=path, kind="wrong", reason=message, is_always_shown=True, is_of_author=is_of_author)
 
 
 def _is_json_text(node: Node) -> bool:
@@ -694,7 +737,7 @@ def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nod
     return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
 
 
-def count_likeness(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[tuple[int, int]]:
+def _count_likeness(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list[tuple[int, int]]:
     """Return, for each of the choices at a path, how many of its constants and of its names the value has."""
     choices = nodes.choices(nodes.at(path))
     if len(choices) != count:
@@ -707,53 +750,6 @@ def count_likeness(nodes: Nodes, path: JsonPath, value: Any, count: int) -> list
         constants = sum("const" in member and member["const"] == value.get(name) for name, member in members.items())
         counts.append((constants, len(members.keys() & value.keys())))
     return counts
-
-
-def _keep_nearest_choice(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[ErrorDetails]:
-    """Return the errors without those of choices of unions that were not meant; see `_distance_of_choice`."""
-    groups: dict[JsonPath, dict[str, list[ErrorDetails]]] = {}
-    tagged: dict[int, tuple[JsonPath, str]] = {}
-    for index, detail in enumerate(details):
-        location = detail["loc"]
-        for position, key in enumerate(location):
-            path = find_path(location[: position + 1], value)
-            is_tag = len(path) < len([*find_path(location[:position], value), key])
-            is_name = position == len(location) - 1 and detail["type"] == "missing"
-            if is_tag and not is_name:
-                groups.setdefault(path, {}).setdefault(str(key), []).append(detail)
-                tagged[index] = (path, str(key))
-                break
-    best: dict[JsonPath, str] = {}
-    for path, choices in groups.items():
-        like = dict(zip(choices, count_likeness(nodes, path, value_at(value, path), len(choices)), strict=True))
-        best[path] = min(choices, key=lambda name: _distance_of_choice(choices[name], path, value, like[name]))
-    return [
-        detail
-        for index, detail in enumerate(details)
-        if index not in tagged or best[tagged[index][0]] == tagged[index][1]
-    ]
-
-
-def _distance_of_choice(
-    errors: Sequence[ErrorDetails], path: JsonPath, value: Any, like: tuple[int, int]
-) -> tuple[bool, int, int, int, int]:
-    """Return the distance of a value from a choice of a union with these errors; the nearest choice was meant.
-
-    It accepts a value of this type, shares the most constants with the value, less those that differ, has the fewest
-    problems, and shares the most names.
-    """
-    constants, names = like
-    paths = [find_path(error["loc"], value) for error in errors]
-    is_inside = any(
-        where != path or error["type"] == "missing" or error["type"] in _AUTHORS_ERRORS
-        for where, error in zip(paths, errors, strict=True)
-    )
-    others = sum(
-        len(where) == len(path) + 1 and error["type"] in _CONSTANT_ERRORS
-        for where, error in zip(paths, errors, strict=True)
-    )
-    missing = sum(error["type"] == "missing" for error in errors)
-    return not is_inside, others - constants, len(errors), -names, missing
 
 
 class ExampleTooLargeError(Exception):
@@ -846,37 +842,29 @@ class _ExampleMaker:
 
 
 def _make_number(node: Node, wanted: int) -> Any:
-    """Return the number within the limits that is nearest to a wanted one."""
-    least, most = _find_limits(node)
-    number: Any = wanted
-    if least is not None and (number < least or wanted == 1):
-        number = least
-    if most is not None and number > most:
-        number = most
+    """Return the number within the limits that is nearest to a wanted one; the least one for 1."""
     step: Any = node.get("multipleOf")
-    if step is not None:
-        try:
-            whole: Any = number // step * step
-            number = whole if whole == number or least is None or whole >= least else whole + step
-            number = number or (step if most is None or step <= most else 0)
-        except (OverflowError, ValueError):
-            raise ExampleTooLargeError from None
-    return number
+    lowest, highest = _find_limits(node)
+    number: Any = min([*highest, max([*lowest, *([] if lowest and wanted == 1 else [wanted])])])
+    if step is None:
+        return number
+    try:
+        whole: Any = number // step * step
+    except (OverflowError, ValueError):
+        raise ExampleTooLargeError from None
+    whole += step if lowest and whole < max(lowest) else 0
+    return whole or (0 if highest and step > min(highest) else step)
 
 
-def _find_limits(node: Node) -> tuple[Any, Any]:
-    """Return the least and the greatest number that a schema accepts, one step inside exclusive limits."""
-    least: Any = node.get("minimum")
-    most: Any = node.get("maximum")
-    above: Any = node.get("exclusiveMinimum")
-    below: Any = node.get("exclusiveMaximum")
-    is_wide = node.get("type") == "integer" or None in (above, below)
-    gap: Any = node.get("multipleOf") or (1 if is_wide else (below - above) / 2)
-    if above is not None:
-        least = above + gap if least is None else max(least, above + gap)
-    if below is not None:
-        most = below - gap if most is None else min(most, below - gap)
-    return least, most
+def _find_limits(node: Node) -> tuple[list[Any], list[Any]]:
+    """Return the least and the greatest numbers that a schema accepts, one step inside exclusive limits."""
+    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    gap: Any = node.get("multipleOf") or 1
+    if "multipleOf" not in node and node.get("type") != "integer" and above is not None and below is not None:
+        gap = (node["exclusiveMaximum"] - node["exclusiveMinimum"]) / 2
+    lowest: list[Any] = [node.get("minimum"), None if above is None else above + gap]
+    highest: list[Any] = [node.get("maximum"), None if below is None else below - gap]
+    return [each for each in lowest if each is not None], [each for each in highest if each is not None]
 
 
 def _write_fitting_text(pattern: str, *, least: int) -> str | None:

@@ -353,15 +353,13 @@ class _Anthropic(_Strict):
         return super().reference(node, reference, path, depth, inside)
 
     def is_recursive(self, reference: str) -> bool:
-        seen: set[str] = set()
+        edges: dict[str, list[str]] = {}
         waiting = [reference]
-        while waiting:
-            found = set(find_references(self.nodes.target(waiting.pop())))
-            if reference in found:
-                return True
-            waiting += found - seen
-            seen |= found
-        return False
+        for one in waiting:  # which grows
+            if one not in edges:
+                edges[one] = [*find_references(self.nodes.target(one))]
+                waiting += edges[one]
+        return any(reference in edge for edge in edges.values())
 
     def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
         """Return the keywords that the SDK supports or describes; several types become choices."""

@@ -28,7 +28,7 @@ from toolkit.schema.arguments import (
     open_budget,
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
-from toolkit.schema.problems import WRONG_NAME, Problem, count_likeness, explain
+from toolkit.schema.problems import WRONG_NAME, Problem, explain, find_nearest, is_wrong_inside
 from toolkit.schema.raw_schema import RawSchema, measure
 
 if TYPE_CHECKING:
@@ -95,19 +95,19 @@ class RawArguments:
             check_depth(value)
         return self._parse_value(value, length=len(text))
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         check_depth(value)
-        return self._parse_value(value, mend=mend)
+        return self._parse_value(value, repair=repair)
 
-    def _parse_value(self, value: object, *, mend: bool = True, length: int | None = None) -> dict[str, Any]:
+    def _parse_value(self, value: object, *, repair: bool = True, length: int | None = None) -> dict[str, Any]:
         value = {} if value is None else value
         problems = self._find_problems(value, length)
         if problems:
             paths = [problem.path for problem in problems]
-            without = drop_nulls(value, paths, self.nodes) if mend else None
+            without = drop_nulls(value, paths, self.nodes) if repair else None
             if without is None or self._find_problems(without):
-                raise InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
+                raise explain(problems, value, self.nodes, self._is_accepted)
             value = without
         arguments = cast("dict[str, Any]", value)
         return self._fill_in_defaults(arguments) if self._fills_defaults else arguments
@@ -166,14 +166,14 @@ def find_problems(schema: RawSchema, value: object) -> list[Problem]:
         budget.spend(copies // _COPIES_OF_STEP)
     nodes = Nodes(schema.plain)
     errors = schema.errors(value) if copies <= _MOST_COPIES else ()
-    for problem in (problem for error in errors for problem in _read_error(error, nodes)):
+    for problem in (problem for error in errors for problem in _read_error(error, value, nodes)):
         found.setdefault(problem.path, problem)
         if len(found) > _MOST_PROBLEMS:
             break
     return list(found.values())
 
 
-def _read_error(error: ValidationError, nodes: Nodes) -> Iterator[Problem]:
+def _read_error(error: ValidationError, value: Any, nodes: Nodes) -> Iterator[Problem]:
     """Yield the problems that an error of the library is about."""
     kind: Any = error.kind
     path: JsonPath = tuple(error.instance_path)
@@ -188,13 +188,14 @@ def _read_error(error: ValidationError, nodes: Nodes) -> Iterator[Problem]:
         case "falseSchema" if path and isinstance(path[-1], str):
             yield Problem(path=path, kind="unknown")
         case "anyOf" | "oneOf" if any(kind.context):
-            yield from _read_nearest(kind.context, error.instance, path, nodes)
+            yield from _read_nearest(kind.context, value, path, nodes)
         case _:
             if "BacktrackLimit" in type(kind).__name__:
                 reason = "To find out whether it matches the regular expression takes too long"
                 yield Problem(path=path, kind="wrong", reason=reason, is_always_shown=True)
             else:
-                yield Problem(path=path, kind="wrong", reason=_REASONS.get(kind.name, lambda _: "")(kind))
+                reason = _REASONS.get(kind.name, lambda _: "")(kind)
+                yield Problem(path=path, kind="wrong", reason=reason, is_constant=kind.name in ("const", "enum"))
 
 
 def _refuse_name(path: JsonPath, nodes: Nodes) -> Problem:
@@ -208,25 +209,12 @@ def _refuse_name(path: JsonPath, nodes: Nodes) -> Problem:
 
 def _read_nearest(
     alternatives: Sequence[Sequence[ValidationError]], value: Any, path: JsonPath, nodes: Nodes
-) -> Iterator[Problem]:
-    """Yield the problems of the one alternative that was meant: it is wrong only further inside.
-
-    Of several it is the one with the most constants of the value, less those that are others, then with the fewest
-    problems, then with the most names of the value.
-    """
-    best: list[Problem] | None = None
-    least = (0, 0, 0)
-    likeness = count_likeness(nodes, path, value, len(alternatives))
-    for errors, (constants, names) in zip(alternatives, likeness, strict=True):
-        found = [problem for error in errors for problem in _read_error(error, nodes)]
-        others = sum(
-            error.kind.name in {"const", "enum"} and len(error.instance_path) == len(path) + 1 for error in errors
-        )
-        is_inside = all(len(problem.path) > len(path) for problem in found)
-        distance = (others - constants, len(found), -names)
-        if is_inside and (best is None or distance < least):
-            best, least = found, distance
-    yield from best or [Problem(path=path, kind="wrong")]
+) -> Sequence[Problem]:
+    """Return the problems of the one alternative that was meant, if the value is wrong only further inside."""
+    choices = [[problem for error in errors for problem in _read_error(error, value, nodes)] for errors in alternatives]
+    nearest = find_nearest(choices, path, value, nodes)
+    is_meant = all(is_wrong_inside([problem], path) for problem in nearest)
+    return nearest if is_meant else [Problem(path=path, kind="wrong")]
 
 
 _Words = Callable[[Any], str]

@@ -59,7 +59,7 @@ _NOWHERE = frozenset({"$defs", "definitions", "contentSchema"})
 # Annotations, whose types are wrong in some published schemas.
 _ANNOTATIONS = {"examples": list, "deprecated": bool, "readOnly": bool, "writeOnly": bool}
 _CONTENT = ("contentEncoding", "contentMediaType")
-_MENDED = frozenset({*_ANNOTATIONS, *_CONTENT, "$schema", "required", "pattern", "patternProperties"})
+_REPAIRED = frozenset({*_ANNOTATIONS, *_CONTENT, "$schema", "required", "pattern", "patternProperties"})
 _TYPE_AND_WORDS = frozenset({"type", "default", "title", "description"})
 _PYTHON_END = re.compile(r"(?<!\\)((?:\\\\)*)\\Z")
 _BACKTRACK_LIMIT = 100_000
@@ -375,8 +375,8 @@ class _Document:
         while waiting:
             part = waiting.pop()
             self.parts.append(part)
-            if not _MENDED.isdisjoint(part.node) or is_array(part.node.get("type")):
-                _mend_details(part.node)
+            if not _REPAIRED.isdisjoint(part.node) or is_array(part.node.get("type")):
+                _repair_details(part.node)
             if not part.node.keys().isdisjoint(_NAMES):
                 self._note_names(part)
             for steps, written, node in _list_schemas(part.node, part.draft):
@@ -465,7 +465,7 @@ class _Document:
         return found if is_object(found) or isinstance(found, bool) else None
 
 
-def _mend_details(node: dict[str, Any]) -> None:
+def _repair_details(node: dict[str, Any]) -> None:
     """Drop or correct common mistakes of published schemas that the library refuses, without changing the meaning."""
     for keyword, kind in _ANNOTATIONS.items():
         if keyword in node and not isinstance(node[keyword], kind):

@@ -437,32 +437,32 @@ def type_arguments(receiver: Any, function: Any) -> dict[Any, Any]:
     owner = class_of(receiver)
     if owner is None:
         return {}
-    found: dict[type, dict[Any, Any]] = {}
-    _collect_arguments(getattr(receiver, "__orig_class__", owner), {}, found)
     qualified = getattr(function, "__qualname__", "")
-    for cls, arguments in found.items():
+    for cls, arguments in collect_type_arguments(getattr(receiver, "__orig_class__", owner)).items():
         if qualified.rpartition(".")[0] == cls.__qualname__ and function.__module__ == cls.__module__:
             return arguments
     return {}
 
 
-def _collect_arguments(alias: Any, known: Mapping[Any, Any], found: dict[type, dict[Any, Any]]) -> None:
-    """Add the type arguments of a class and its bases, given those of the derived class."""
-    generic: dict[str, Any] = getattr(alias, "__pydantic_generic_metadata__", None) or {}
-    cls: Any = get_origin(alias) or generic.get("origin") or alias
-    given: tuple[Any, ...] = get_args(alias) or generic.get("args") or ()
-    if not isinstance(cls, type) or cls in found:
-        return
-    of_model: dict[str, Any] = getattr(cls, "__pydantic_generic_metadata__", {})
-    parameters: Any = of_model.get("parameters", ()) or getattr(cls, "__parameters__", ())
-    arguments = {
-        parameter: specialize_hint(argument, cls, known) for parameter, argument in zip(parameters, given, strict=False)
-    }
-    found[cls] = arguments
-    if alias is not cls and isinstance(alias, type):
-        found[alias] = arguments
-    for base in vars(cls).get("__orig_bases__", cls.__bases__):
-        _collect_arguments(base, arguments, found)
+def collect_type_arguments(alias: Any) -> dict[type, dict[Any, Any]]:
+    """Return the type arguments of a class and of its bases, by type parameter."""
+    found: dict[type, dict[Any, Any]] = {}
+    waiting: list[tuple[Any, Mapping[Any, Any]]] = [(alias, {})]
+    while waiting:
+        alias, known = waiting.pop(0)
+        generic: dict[str, Any] = getattr(alias, "__pydantic_generic_metadata__", None) or {}
+        cls: Any = get_origin(alias) or generic.get("origin") or alias
+        given: tuple[Any, ...] = get_args(alias) or generic.get("args") or ()
+        if not isinstance(cls, type) or cls in found:
+            continue
+        of_model: dict[str, Any] = getattr(cls, "__pydantic_generic_metadata__", {})
+        parameters: Any = of_model.get("parameters", ()) or getattr(cls, "__parameters__", ())
+        pairs = zip(parameters, given, strict=False)
+        found[cls] = arguments = {parameter: specialize_hint(argument, cls, known) for parameter, argument in pairs}
+        if alias is not cls and isinstance(alias, type):
+            found[alias] = arguments
+        waiting += [(base, arguments) for base in vars(cls).get("__orig_bases__", cls.__bases__)]
+    return found
 
 
 def inherited_docstring(owner: type, name: str) -> str | None:

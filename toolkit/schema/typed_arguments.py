@@ -30,11 +30,12 @@ from toolkit.schema.arguments import (
     may_be_deep,
 )
 from toolkit.schema.fields import Fields
+from toolkit.schema.json_schema import walk_core
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import KINDS_OF_ERRORS, Problem, explain, find_path, read_validation_errors, value_at
 
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
-_MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
+_REPAIRABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _MOST_ERRORS_READ = 500
 _PLAIN_KINDS = frozenset({"str", "int", "float", "bool", "none"})
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
@@ -56,7 +57,6 @@ class TypedArguments:
         "_each",
         "_enums",
         "_fields",
-        "_has_unoffered",
         "_may_hide",
         "_members",
         "_validate_json",
@@ -76,7 +76,6 @@ class TypedArguments:
         self._members = [f'"{name}":' for name in fields.schema.get("properties", ())]
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
-        self._has_unoffered: bool | None = None
         self._dump_python: Callable[..., Any] | None = None
         self.is_plain: bool | None = None
         self._may_hide = True
@@ -126,11 +125,11 @@ class TypedArguments:
     def _read_refused(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
         """Repair refused arguments, or raise the refusal of Pydantic or the unexpected error of a validator."""
         if isinstance(error, ValidationError):
-            return self._mend_or_refuse(text, error)
+            return self._repair_or_refuse(text, error)
         check_text(text)
         raise self._explain_crash(_decode_text(text), error) from None
 
-    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def parse(self, value: object, *, repair: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         value = {} if value is None else self._drop_opaque_defaults(value)
         check_depth(value)
@@ -138,7 +137,7 @@ class TypedArguments:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError):
             text = None
-        if text is not None and mend:
+        if text is not None and repair:
             return self._parse_text(text)
         try:
             return self._validate_python(value) if text is None else self._validate_json(text)
@@ -162,16 +161,8 @@ class TypedArguments:
             plain = self._dump_python(plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value)
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
-        if self._has_unoffered is not False:
-            plain = self._drop_unoffered_members(plain)
         text = canonical_json(plain, reveal_secrets=reveal_secrets)
         return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
-
-    def _drop_unoffered_members(self, plain: Any) -> Any:
-        """Leave out fields with ``init=False``, which are no arguments."""
-        if self._has_unoffered is None:
-            self._has_unoffered = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
-        return _drop_unoffered(plain, self.schema, self.nodes) if self._has_unoffered else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -185,7 +176,7 @@ class TypedArguments:
         nothing = object()
         return {name: item for name, item in value.items() if opaque.get(name, nothing) is not item}
 
-    def _mend_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
+    def _repair_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
         """Repair refused arguments, such as an empty text or names of enum members, or raise the problems."""
         check_text(text)
         stripped = text.strip()
@@ -197,13 +188,13 @@ class TypedArguments:
             is_cut_off = reason.startswith("EOF")
             raise malformed(text, reason, self.nodes, self._is_accepted, is_cut_off=is_cut_off) from None
         value = _decode_text(text)
-        if (mended := self._mend_values(value, problems, text)) is not None:
+        if (repaired := self._repair_values(value, problems, text)) is not None:
             try:
-                return self._validate_json(json.dumps(mended))
+                return self._validate_json(json.dumps(repaired))
             except ValidationError as still_wrong:
-                problems, value = still_wrong.errors(include_url=False, include_input=False), mended
+                problems, value = still_wrong.errors(include_url=False, include_input=False), repaired
             except _CRASHES as crash:
-                raise self._explain_crash(mended, crash) from None
+                raise self._explain_crash(repaired, crash) from None
         raise self._describe_errors(problems, value) from None
 
     def _describe_errors(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
@@ -211,14 +202,14 @@ class TypedArguments:
         if omitted > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
         problems = read_validation_errors([self._name_tags(detail) for detail in details], value, self.nodes)
-        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, omitted=max(0, omitted)))
+        return explain(problems, value, self.nodes, self._is_accepted, omitted=max(0, omitted))
 
     def _name_tags(self, detail: ErrorDetails) -> ErrorDetails:
         """Return an error with the known tags, if it is about a union with a discriminator function."""
         function = str(detail.get("ctx", {}).get("discriminator", ""))
         if not function.endswith("()"):
             return detail
-        unions = (part for part in _walk_core(self._fields.core_schema) if part.get("type") == "tagged-union")
+        unions = (part for part in walk_core(self._fields.core_schema) if part.get("type") == "tagged-union")
         named = (union for union in unions if getattr(union["discriminator"], "__name__", "") == function[:-2])
         tags = dict.fromkeys(
             json.dumps(getattr(tag, "value", tag), default=str) for union in named for tag in union["choices"]
@@ -229,18 +220,15 @@ class TypedArguments:
         """Return the refusal of arguments on which code of the author failed unexpectedly."""
         _logger.warning("a validator failed with %s instead of refusing", type(error).__name__, exc_info=error)
         if not is_object(value):
-            return self._describe_problems([Problem(path=(), kind="wrong")], value)
+            return explain([Problem(path=(), kind="wrong")], value, self.nodes, self._is_accepted)
         required: list[str] = self.schema.get("required", [])
         found = [Problem(path=(name,), kind="missing") for name in required if name not in value]
         for name, item in value.items():
             found += self._find_problems_of_one(name, item)
         found = found or [_describe_crash(error, ())]
-        refusal = self._describe_problems(found, value)
+        refusal = explain(found, value, self.nodes, self._is_accepted)
         refusal.crash = error if any(problem.is_crash for problem in found) else None
         return refusal
-
-    def _describe_problems(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
-        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
 
     def _find_problems_of_one(self, name: str, item: Any) -> list[Problem]:
         """Return the problems of a single argument."""
@@ -262,17 +250,17 @@ class TypedArguments:
             return [_describe_crash(error, (name,))]
         return []
 
-    def _mend_values(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
+    def _repair_values(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
         """Drop nulls of optional parameters; unless strict, accept enum names, and numbers as texts.
 
         Returns None if none of that applies.
         """
         if "null" not in text:
-            problems = [problem for problem in problems if problem["type"] in _MENDABLE]
+            problems = [problem for problem in problems if problem["type"] in _REPAIRABLE]
         paths = [find_path(problem["loc"], value) for problem in problems]
-        is_mended = not self.is_strict and self._correct_values(value, problems, paths, text)
+        is_repaired = not self.is_strict and self._correct_values(value, problems, paths, text)
         without = drop_nulls(value, paths, self.nodes)
-        return value if without is None and is_mended else without
+        return value if without is None and is_repaired else without
 
     def _correct_values(
         self, value: Any, problems: Sequence[ErrorDetails], paths: Sequence[JsonPath], text: str
@@ -280,7 +268,7 @@ class TypedArguments:
         """Correct each problem of `value` with an obvious solution; return whether there was any."""
         as_written: Any = None
         strict_at: dict[JsonPath, bool] = {}
-        is_mended = False
+        is_repaired = False
         for problem, path in zip(problems, paths, strict=True):
             came = value_at(value, path) if path else None
             meant: Any = None
@@ -295,9 +283,9 @@ class TypedArguments:
             elif problem["type"] == "json_type" and came is not None:
                 meant = json.dumps(came)  # JSON that should be in a string
             if meant is not None:
-                is_mended = True
+                is_repaired = True
                 value_at(value, path[:-1])[path[-1]] = meant
-        return is_mended
+        return is_repaired
 
     def _is_strict_like(self, path: JsonPath, known: dict[JsonPath, bool]) -> bool:
         """Return `is_strict_at`, computed once for all late items of a list, beyond any tuple."""
@@ -350,33 +338,8 @@ def _drop_required(schema: Any) -> core_schema.CoreSchema:
 
 
 def _find_enums(schema: Any) -> list[type[enum.Enum]]:
-    found = [part.get("cls") for part in _walk_core(schema) if part.get("type") == "enum"]
+    found = [part.get("cls") for part in walk_core(schema) if part.get("type") == "enum"]
     return [cls for cls in found if isinstance(cls, type)]
-
-
-def _walk_core(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a core schema and all schemas inside it."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if is_object(part):
-            yield part
-            waiting.extend(item for key, item in part.items() if key != "metadata")
-        elif isinstance(part, (list, tuple)):
-            waiting.extend(cast("Sequence[Any]", part))
-
-
-def _drop_unoffered(value: Any, node: Any, nodes: Nodes) -> Any:
-    """Return a value without keys that its schema does not have."""
-    if is_array(value):
-        return [_drop_unoffered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
-    if not is_object(value):
-        return value
-    inside = {key: nodes.at_key(node, key) for key in value}
-    taken = [choice for choice in nodes.choices(node) if choice.get("type") == "object"]
-    only = taken[0] if len(taken) == 1 and taken[0].get("additionalProperties") is False else None
-    kept = value if only is None else {key: value[key] for key in value if key in only.get("properties", {})}
-    return {key: _drop_unoffered(item, inside[key], nodes) for key, item in kept.items()}
 
 
 def _keep_value(value: Any) -> Any:

@@ -278,7 +278,7 @@ def _scrub_exchange(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
     """Return an exchange without secrets, including those that the schemas of the request's tools mark."""
     for tool in exchange["request"].get("tools") or ():
         scrub.learn_tool(tool["name"], partial(Nodes, tool["parameters"]))
-    clean: CassetteJson = scrub(exchange)
+    clean: CassetteJson = scrub.clean_whole(exchange)
     return clean
 
 

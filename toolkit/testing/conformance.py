@@ -331,15 +331,20 @@ class ProviderConformance:
         """The server side, created for each test."""
         raise NotImplementedError("give the class a fixture `peer` that returns the other side of the provider")
 
+    @pytest.fixture
+    async def provider(self, peer: Peer) -> AsyncGenerator[Provider]:
+        """The adapter, closed after each test."""
+        async with closed(peer.provider) as provider:
+            yield provider
+
     @pytest.mark.parametrize("said", RESPONSES)
-    async def test_whatever_is_said_is_heard_whole_and_in_pieces(self, peer: Peer, said: str) -> None:
+    async def test_both_methods_return_the_whole_response(self, peer: Peer, provider: Provider, said: str) -> None:
         """Texts and calls are unchanged; both methods return the same response, the sum of the deltas."""
         response, request = RESPONSES[said], request_of(tools=TOOLS)
-        async with closed(peer.provider) as provider:
-            peer.say(response, streams=False)
-            whole = await request_answer(provider, request, streams=False)
-            peer.say(response, streams=True)
-            events = await collect_events(provider, request)
+        peer.say(response, streams=False)
+        whole = await request_answer(provider, request, streams=False)
+        peer.say(response, streams=True)
+        events = await collect_events(provider, request)
         streamed = find_response(events)
         for answer in (whole, streamed):
             assert list_compared(answer.message) == list_compared(response.message)
@@ -356,99 +361,93 @@ class ProviderConformance:
             assert "".join([piece.text for piece in pieces[index]]) == call.arguments
             assert (pieces[index][-1].call_id, pieces[index][-1].tool_name) == (call.id, call.name)
 
-    async def test_the_text_of_a_freeform_tool_is_whole_and_in_pieces(self, peer: Peer) -> None:
+    async def test_the_text_of_a_freeform_tool_is_unchanged(self, peer: Peer, provider: Provider) -> None:
         """Its only argument is the unchanged text; the call and its result are sent back."""
         text = json.loads(WRITE_NOTE.arguments)["text"]
         request = request_of(tools=[NOTE, *TOOLS])
-        async with closed(peer.provider) as provider:
-            for streams in (False, True):
-                peer.say(response_of(WRITE_NOTE), TEXT, streams=streams)
-                events = await collect_events(provider, request) if streams else []
-                answer = find_response(events) if streams else await request_answer(provider, request, streams=False)
-                assert [(made.name, json.loads(made.arguments)) for made in answer.tool_calls] == [
-                    ("write_note", {"text": text})
-                ]
-                assert (answer.stop_reason, answer.unanswered) == ("tool_use", ())
-                pieces = [event.text for event in events if isinstance(event, ArgumentsDelta)]
-                assert "".join(pieces) == (answer.tool_calls[0].arguments if streams else "")
-                result = replace(ToolResult("call_1", "done"), tool_name="write_note")
-                messages: list[Message] = [UserMessage("Hi"), answer.message, result]
-                await request_answer(provider, replace(request, messages=messages), streams=streams)
-                assert list(map(list_compared, peer.asked[-1].messages)) == list(map(list_compared, messages))
+        for streams in (False, True):
+            peer.say(response_of(WRITE_NOTE), TEXT, streams=streams)
+            events = await collect_events(provider, request) if streams else []
+            answer = find_response(events) if streams else await request_answer(provider, request, streams=False)
+            assert [(made.name, json.loads(made.arguments)) for made in answer.tool_calls] == [
+                ("write_note", {"text": text})
+            ]
+            assert (answer.stop_reason, answer.unanswered) == ("tool_use", ())
+            pieces = [event.text for event in events if isinstance(event, ArgumentsDelta)]
+            assert "".join(pieces) == (answer.tool_calls[0].arguments if streams else "")
+            result = replace(ToolResult("call_1", "done"), tool_name="write_note")
+            messages: list[Message] = [UserMessage("Hi"), answer.message, result]
+            await request_answer(provider, replace(request, messages=messages), streams=streams)
+            assert list(map(list_compared, peer.asked[-1].messages)) == list(map(list_compared, messages))
 
     @both_ways
-    async def test_many_deltas_are_one_text(self, peer: Peer, streams: bool) -> None:
+    async def test_many_deltas_join_to_one_text(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """Two thousand deltas arrive without loss."""
         text = " ".join([f"word{number}" for number in range(2_000)])
         peer.say(response_of(TextBlock(text)), streams=streams)
-        async with closed(peer.provider) as provider:
-            assert (await request_answer(provider, request_of(), streams=streams)).text == text
+        assert (await request_answer(provider, request_of(), streams=streams)).text == text
 
     @both_ways
-    async def test_the_reason_to_stop_is_told(self, peer: Peer, streams: bool) -> None:
+    async def test_the_stop_reason_is_reported(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """Stop reasons are the same for all formats."""
-        async with closed(peer.provider) as provider:
-            for reason in sorted(peer.features.stop_reasons):
-                content = ADD if reason == "tool_use" else TextBlock("As far as it came")
-                peer.say(response_of(content, stop_reason=reason), streams=streams)
-                assert (await request_answer(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
+        for reason in sorted(peer.features.stop_reasons):
+            content = ADD if reason == "tool_use" else TextBlock("As far as it came")
+            peer.say(response_of(content, stop_reason=reason), streams=streams)
+            assert (await request_answer(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
 
     @both_ways
-    async def test_usage_tells_of_caches_and_reasoning(self, peer: Peer, streams: bool) -> None:
+    async def test_usage_includes_cache_and_reasoning_tokens(
+        self, peer: Peer, provider: Provider, streams: bool
+    ) -> None:
         """The parts are reported and included in the totals."""
         parts: dict[str, Any] = dict.fromkeys(peer.features.usage, 2)
         peer.say(response_of(TextBlock("Hi."), usage=replace(USAGE, **parts)), streams=streams)
-        async with closed(peer.provider) as provider:
-            usage = (await request_answer(provider, request_of(), streams=streams)).usage
+        usage = (await request_answer(provider, request_of(), streams=streams)).usage
         assert {name: getattr(usage, name) for name in parts} == parts
         assert (usage.input_tokens, usage.output_tokens) == (7, 3)
 
     @both_ways
-    async def test_reasoning_is_told_and_goes_back(self, peer: Peer, streams: bool) -> None:
+    async def test_reasoning_is_returned_and_sent_back(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """Reasoning is a block of the message, which the next request carries."""
         if not peer.features.reasoning:
             pytest.skip("this format does not tell what a model thinks")
         thought = ReasoningBlock(text="One and two make three.", signature="c2VhbA==")
         peer.say(response_of(thought, ADD), TEXT, streams=streams)
-        async with closed(peer.provider) as provider:
-            answer = await request_answer(provider, request_of(tools=TOOLS), streams=streams)
-            assert join_reasoning(answer.message) == thought.text
-            messages: list[Message] = [UserMessage("Hi"), answer.message, ToolResult("call_1", "3", tool_name="add")]
-            await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
+        answer = await request_answer(provider, request_of(tools=TOOLS), streams=streams)
+        assert join_reasoning(answer.message) == thought.text
+        messages: list[Message] = [UserMessage("Hi"), answer.message, ToolResult("call_1", "3", tool_name="add")]
+        await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
         if peer.features.reasoning_back:
             assert join_reasoning(peer.asked[1].messages[1]) == thought.text
 
     @both_ways
-    async def test_the_transcript_is_asked_as_it_stands(self, peer: Peer, streams: bool) -> None:
+    async def test_the_transcript_is_sent_unchanged(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """Each message arrives in order, with its ids; nothing is added or lost."""
         peer.say(TEXT, streams=streams)
-        async with closed(peer.provider) as provider:
-            await request_answer(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
+        await request_answer(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
         (asked,) = peer.asked
         assert list(map(list_compared, asked.messages)) == list(map(list_compared, TRANSCRIPT))
         assert [tool.name for tool in asked.tools or ()] == ["add", "multiply"]
         assert [tool.description for tool in asked.tools or ()] == ["Add.", "Multiply."]
         assert [list(tool.parameters["properties"]) for tool in asked.tools or ()] == [["a", "b"]] * 2
 
-    async def test_an_image_reaches_the_model(self, peer: Peer) -> None:
+    async def test_an_image_reaches_the_model(self, peer: Peer, provider: Provider) -> None:
         """Its bytes and media type are unchanged."""
         if not peer.features.images:
             pytest.skip("this format has no images")
         image = ImageBlock(b"\x89PNG\xff\x00", media_type="image/png")
         peer.say(TEXT, streams=False)
-        async with closed(peer.provider) as provider:
-            messages = [UserMessage((TextBlock("What is this?"), image))]
-            await request_answer(provider, ChatRequest(messages=messages), streams=False)
+        messages = [UserMessage((TextBlock("What is this?"), image))]
+        await request_answer(provider, ChatRequest(messages=messages), streams=False)
         asked = peer.asked[0].messages[0]
         assert isinstance(asked, UserMessage)
         assert image in tuple(asked.content)
 
-    async def test_a_failed_result_says_that_it_failed(self, peer: Peer) -> None:
+    async def test_a_failed_result_says_that_it_failed(self, peer: Peer, provider: Provider) -> None:
         """The failure is in the format's field, or else in the text."""
         messages = (*TRANSCRIPT[:3], ToolResult("call_1", "no such number", is_error=True), TRANSCRIPT[4])
         peer.say(TEXT, streams=False)
-        async with closed(peer.provider) as provider:
-            await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
+        await request_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
         failed, fine = peer.asked[0].messages[3:5]
         assert isinstance(failed, ToolResult)
         assert isinstance(fine, ToolResult)
@@ -457,63 +456,58 @@ class ProviderConformance:
         assert not fine.is_error
         assert "error" not in fine.text.lower()
 
-    async def test_the_choice_of_tools_is_asked_for(self, peer: Peer) -> None:
+    async def test_the_tool_choice_is_sent(self, peer: Peer, provider: Provider) -> None:
         """Each choice arrives; a tool is given by name."""
         peer.say(TEXT, streams=False)
         wanted = ["multiply" if choice == "one" else choice for choice in sorted(peer.features.tool_choices)]
-        async with closed(peer.provider) as provider:
-            for choice in wanted:
-                await request_answer(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
+        for choice in wanted:
+            await request_answer(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
         assert [asked.tool_choice for asked in peer.asked] == wanted
 
-    async def test_parallel_calls_can_be_turned_off(self, peer: Peer) -> None:
+    async def test_parallel_calls_can_be_turned_off(self, peer: Peer, provider: Provider) -> None:
         """False turns them off; None leaves it to the provider."""
         if not peer.features.parallel_switch:
             pytest.skip("this format can't turn parallel calls off")
         peer.say(TEXT, streams=False)
-        async with closed(peer.provider) as provider:
-            for parallel in (None, True, False):
-                await request_answer(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
+        for parallel in (None, True, False):
+            await request_answer(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
         assert [asked.parallel_tool_calls is False for asked in peer.asked] == [False, False, True]
 
     @both_ways
-    async def test_a_schema_for_the_answer_is_asked_for(self, peer: Peer, streams: bool) -> None:
+    async def test_the_response_schema_is_sent(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """The schema arrives, and the answer is the JSON text."""
         if not peer.features.structured_output:
             pytest.skip("this format has no structured output")
         peer.say(response_of(TextBlock('{"a": 1, "b": 2}')), streams=streams)
-        async with closed(peer.provider) as provider:
-            request = request_of(response_format=ResponseFormat(PARAMETERS, name="pair"))
-            answer = await request_answer(provider, request, streams=streams)
+        request = request_of(response_format=ResponseFormat(PARAMETERS, name="pair"))
+        answer = await request_answer(provider, request, streams=streams)
         assert json.loads(answer.text) == {"a": 1, "b": 2}
         asked = peer.asked[0].response_format
         assert asked is not None
         assert list(asked.schema["properties"]) == ["a", "b"]
 
-    async def test_the_limit_of_tokens_is_asked_for(self, peer: Peer) -> None:
+    async def test_the_token_limit_is_sent(self, peer: Peer, provider: Provider) -> None:
         """It arrives under the format's name for it."""
         peer.say(TEXT, streams=False)
-        async with closed(peer.provider) as provider:
-            await request_answer(provider, request_of(max_tokens=77), streams=False)
+        await request_answer(provider, request_of(max_tokens=77), streams=False)
         assert peer.asked[0].max_tokens == 77
 
     @both_ways
-    async def test_a_request_is_left_as_it_is(self, peer: Peer, streams: bool) -> None:
+    async def test_a_request_is_not_changed(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """The message list may be live: later messages are not sent twice, and earlier ones are not changed."""
         messages = list(TRANSCRIPT)
         request = ChatRequest(messages=messages, tools=TOOLS, options={})
         before = dump_messages(messages)
         peer.say(TEXT, streams=streams)
-        async with closed(peer.provider) as provider:
-            await request_answer(provider, request, streams=streams)
-            assert dump_messages(messages) == before
-            messages.append(AssistantMessage("You're welcome."))
-            messages.append(UserMessage("One more."))
-            await request_answer(provider, request, streams=streams)
+        await request_answer(provider, request, streams=streams)
+        assert dump_messages(messages) == before
+        messages.append(AssistantMessage("You're welcome."))
+        messages.append(UserMessage("One more."))
+        await request_answer(provider, request, streams=streams)
         assert [len(asked.messages) for asked in peer.asked] == [len(TRANSCRIPT), len(TRANSCRIPT) + 2]
 
     @both_ways
-    async def test_requests_may_run_side_by_side(self, peer: Peer, streams: bool) -> None:
+    async def test_requests_may_run_concurrently(self, peer: Peer, provider: Provider, streams: bool) -> None:
         """One provider serves concurrent tasks."""
         peer.say(*[TEXT] * 10, streams=streams)
         texts: list[str] = []
@@ -521,21 +515,20 @@ class ProviderConformance:
         async def ask(provider: Provider) -> None:
             texts.append((await request_answer(provider, request_of(), streams=streams)).text)
 
-        async with closed(peer.provider) as provider, anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(ask, provider)
         assert texts == [TEXT.text] * 10
 
-    async def test_a_stream_may_be_left_early(self, peer: Peer) -> None:
+    async def test_a_stream_may_be_closed_early(self, peer: Peer, provider: Provider) -> None:
         """Everything is closed, and the next request is answered."""
         peer.say(TEXT, streams=True)
-        async with closed(peer.provider) as provider:
-            await read_first_delta(provider)
-            assert (await request_answer(provider, request_of(), streams=True)).text == TEXT.text
+        await read_first_delta(provider)
+        assert (await request_answer(provider, request_of(), streams=True)).text == TEXT.text
 
     @both_ways
-    async def test_a_loop_goes_to_its_end_and_its_transcript_can_be_asked_again(
-        self, peer: Peer, streams: bool
+    async def test_a_loop_completes_and_its_transcript_can_be_sent_again(
+        self, peer: Peer, provider: Provider, streams: bool
     ) -> None:
         """Two turns with calls, an answer, and the transcript stored as JSON and sent to the provider again."""
         peer.say(
@@ -545,41 +538,39 @@ class ProviderConformance:
             streams=streams,
         )
         events = EventCollector()
-        async with closed(peer.provider) as provider:
-            with anyio.fail_after(PATIENCE):
-                await run_loop(provider, events, streams=streams)
-            result = events.result
-            check_transcript(result.messages, events.events)
-            assert result.text == TEXT.text
-            assert [message.role for message in result.messages] == [
-                *["user", "assistant", "tool", "tool"],
-                *["assistant", "tool", "assistant"],
-            ]
-            assert [message.text for message in result.messages if message.role == "tool"] == ["3", "7", "3"]
-            again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
-            await request_answer(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
+        with anyio.fail_after(PATIENCE):
+            await run_loop(provider, events, streams=streams)
+        result = events.result
+        check_transcript(result.messages, events.events)
+        assert result.text == TEXT.text
+        assert [message.role for message in result.messages] == [
+            *["user", "assistant", "tool", "tool"],
+            *["assistant", "tool", "assistant"],
+        ]
+        assert [message.text for message in result.messages if message.role == "tool"] == ["3", "7", "3"]
+        again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
+        await request_answer(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
         assert list(map(list_compared, peer.asked[-1].messages)) == list(map(list_compared, again))
 
     @both_ways
-    async def test_what_only_the_application_can_answer_ends_a_loop_by_its_name(
-        self, peer: Peer, streams: bool
+    async def test_an_item_for_the_application_ends_the_loop(
+        self, peer: Peer, provider: Provider, streams: bool
     ) -> None:
         """Each kind of item, alone and beside a call, which is answered."""
         if not peer.features.waiting:
             pytest.skip("this format has no items that wait for the application")
-        async with closed(peer.provider) as provider:
-            for kind in sorted(peer.features.waiting):
-                for content in ((TextBlock("See."),), (ADD,)):
-                    item = UnansweredItem(kind, "item_1", "click")
-                    peer.say(replace(response_of(*content), unanswered=(item,)), streams=streams)
-                    events = EventCollector()
-                    with anyio.fail_after(PATIENCE):
-                        await run_loop(provider, events, streams=streams)
-                    reason = events.result.reason
-                    check_transcript(events.result.messages)
-                    assert isinstance(reason, UnansweredItems), kind
-                    assert [(waiting.kind, waiting.id) for waiting in reason.items] == [(kind, "item_1")]
-                    assert [m.text for m in events.result.messages[2:]] == (["3"] if content == (ADD,) else [])
+        for kind in sorted(peer.features.waiting):
+            for content in ((TextBlock("See."),), (ADD,)):
+                item = UnansweredItem(kind, "item_1", "click")
+                peer.say(replace(response_of(*content), unanswered=(item,)), streams=streams)
+                events = EventCollector()
+                with anyio.fail_after(PATIENCE):
+                    await run_loop(provider, events, streams=streams)
+                reason = events.result.reason
+                check_transcript(events.result.messages)
+                assert isinstance(reason, UnansweredItems), kind
+                assert [(waiting.kind, waiting.id) for waiting in reason.items] == [(kind, "item_1")]
+                assert [m.text for m in events.result.messages[2:]] == (["3"] if content == (ADD,) else [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -638,83 +629,79 @@ class ServerConformance(ProviderConformance):
         return WirePeer(wire, server)
 
     @pytest.mark.parametrize("name", _REFUSALS)
-    async def test_a_refusal_says_what_and_whether_to_try_again(
-        self, wire: Wire, server: Server, peer: Peer, name: str
+    async def test_an_error_response_becomes_the_right_exception(
+        self, wire: Wire, server: Server, provider: Provider, name: str
     ) -> None:
         """The error has its class, status, message and retry delay, but not the key; the adapter does not retry."""
         refusal = _REFUSALS[name]
         body = wire.refusal(refusal.status, refusal.message)
         server.answers[:] = [Answer(body, status=refusal.status, headers=refusal.headers)]
-        async with closed(peer.provider) as provider:
-            for streams in (False, True):
-                with pytest.raises(refusal.kind) as caught:
-                    await request_answer(provider, request_of(), streams=streams)
-                error = caught.value
-                assert type(error) is refusal.kind
-                assert (error.status, error.is_retryable) == (refusal.status, refusal.is_retryable)
-                assert error.retry_after == refusal.retry_after
-                assert refusal.message.removesuffix(KEY) in str(error)
-                _assert_no_key(error)
+        for streams in (False, True):
+            with pytest.raises(refusal.kind) as caught:
+                await request_answer(provider, request_of(), streams=streams)
+            error = caught.value
+            assert type(error) is refusal.kind
+            assert (error.status, error.is_retryable) == (refusal.status, refusal.is_retryable)
+            assert error.retry_after == refusal.retry_after
+            assert refusal.message.removesuffix(KEY) in str(error)
+            _assert_no_key(error)
         assert len(server.requests) == 2, "the loop tries again, the adapter does not"
 
     @pytest.mark.parametrize("body", [_HTML, b'{"id": ', b"[1]"], ids=["HTML", "half of JSON", "a list"])
-    async def test_what_is_no_answer_is_a_bad_response(self, server: Server, peer: Peer, body: bytes) -> None:
+    async def test_a_malformed_body_is_a_bad_response(self, server: Server, provider: Provider, body: bytes) -> None:
         """A proxy's page, and other bodies with a status of 200."""
         whole = Answer(body, content_type="text/html" if body == _HTML else "application/json")
         in_pieces = whole if body == _HTML else Answer(pieces=[b"data: " + body + b"\n\n"])
         server.answers[:] = [whole, in_pieces]
-        async with closed(peer.provider) as provider:
-            with pytest.raises(BadResponseError) as caught:
-                await request_answer(provider, request_of(), streams=False)
-            _assert_no_key(caught.value)
-            with pytest.raises(ProviderError) as streamed:
-                await request_answer(provider, request_of(), streams=True)
-            _assert_no_key(streamed.value)
+        with pytest.raises(BadResponseError) as caught:
+            await request_answer(provider, request_of(), streams=False)
+        _assert_no_key(caught.value)
+        with pytest.raises(ProviderError) as streamed:
+            await request_answer(provider, request_of(), streams=True)
+        _assert_no_key(streamed.value)
         # Chunks without content count as a stream that has ended too early, which is retryable.
         assert type(streamed.value) is BadResponseError or (body == b"[1]" and streamed.value.is_retryable)
 
     @pytest.mark.parametrize("is_cut", [False, True], ids=["ended", "cut"])
-    async def test_a_stream_that_breaks_off_is_an_error_and_never_a_short_answer(
-        self, wire: Wire, server: Server, peer: Peer, is_cut: bool
+    async def test_an_interrupted_stream_is_an_error(
+        self, wire: Wire, server: Server, peer: Peer, provider: Provider, is_cut: bool
     ) -> None:
         """The stream breaks off at each place: in text, in arguments, at each kind of item, before the end."""
         see = TextBlock("Let me see.")
         kinds = peer.features.waiting | peer.features.settled
         responses = [response_of(see, ADD), response_of(see, WRITE_NOTE)]
         responses += [_add_item(response_of(see), kind) for kind in sorted(kinds)]
-        async with closed(peer.provider) as provider:
-            for response in responses:
-                pieces = wire.pieces(response)
-                item = _find_item(wire.whole(response))
-                for count in range(len(pieces)):
-                    server.answers[:] = [Answer(pieces=pieces[:count], is_cut=is_cut)]
-                    answer = await _answer_unless_it_breaks_off(provider)
-                    if answer is not None:
-                        assert count > len(pieces) / 2, "so little can't be the whole"
-                        assert list_compared(answer.message) == list_compared(response.message)
-                        assert await _send_back(provider, server, wire, answer) == item
+        for response in responses:
+            pieces = wire.pieces(response)
+            item = _find_item(wire.whole(response))
+            for count in range(len(pieces)):
+                server.answers[:] = [Answer(pieces=pieces[:count], is_cut=is_cut)]
+                answer = await _answer_unless_it_breaks_off(provider)
+                if answer is not None:
+                    assert count > len(pieces) / 2, "so little can't be the whole"
+                    assert list_compared(answer.message) == list_compared(response.message)
+                    assert await _send_back(provider, server, wire, answer) == item
 
     @both_ways
-    async def test_each_kind_of_item_is_kept_and_goes_back(
-        self, wire: Wire, server: Server, peer: Peer, streams: bool
+    async def test_each_kind_of_item_is_stored_and_sent_back(
+        self, wire: Wire, server: Server, peer: Peer, provider: Provider, streams: bool
     ) -> None:
         """Known or not, it is preserved through the transcript's JSON; only items that wait are unanswered."""
         kinds = peer.features.waiting | peer.features.settled
         if not kinds:
             pytest.skip("this format has only texts, reasoning and calls")
-        async with closed(peer.provider) as provider:
-            for kind in sorted(kinds):
-                response = _add_item(TEXT, kind)
-                server.answers[:] = [_make_answer(wire, response, streams=streams)]
-                answer = await request_answer(provider, request_of(), streams=streams)
-                assert answer.text == TEXT.text, kind
-                assert [item.kind for item in answer.unanswered] == [kind] * (kind in peer.features.waiting)
-                item = _find_item(wire.whole(response))
-                assert item is not None, f"the wire does not write the item {kind}"
-                assert await _send_back(provider, server, wire, answer) == item, kind
+        for kind in sorted(kinds):
+            response = _add_item(TEXT, kind)
+            server.answers[:] = [_make_answer(wire, response, streams=streams)]
+            answer = await request_answer(provider, request_of(), streams=streams)
+            assert answer.text == TEXT.text, kind
+            assert [item.kind for item in answer.unanswered] == [kind] * (kind in peer.features.waiting)
+            item = _find_item(wire.whole(response))
+            assert item is not None, f"the wire does not write the item {kind}"
+            assert await _send_back(provider, server, wire, answer) == item, kind
 
     @both_ways
-    async def test_no_server_is_an_error_that_may_pass(self, wire: Wire, streams: bool) -> None:
+    async def test_an_unreachable_server_is_a_retryable_error(self, wire: Wire, streams: bool) -> None:
         """The error names the address."""
         nowhere = Server(f"http://127.0.0.1:{closed_port()}/v1")
         async with closed(wire.provider(nowhere)) as provider:
@@ -731,7 +718,7 @@ class ServerConformance(ProviderConformance):
         hang = await _run_out_of_time(server, peer, (), streams=streams)
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
-    async def test_a_timeout_counts_for_the_whole_stream(self, wire: Wire, server: Server, peer: Peer) -> None:
+    async def test_the_timeout_applies_to_the_whole_stream(self, wire: Wire, server: Server, peer: Peer) -> None:
         """A server that hangs in the middle of a stream exceeds the timeout, too."""
         hang = await _run_out_of_time(server, peer, wire.pieces(TEXT)[:3], streams=True)
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
@@ -739,30 +726,28 @@ class ServerConformance(ProviderConformance):
     @pytest.mark.parametrize("where", ["before the answer", "in the middle"])
     @both_ways
     async def test_cancelling_closes_the_connection(
-        self, wire: Wire, server: Server, peer: Peer, streams: bool, where: str
+        self, wire: Wire, server: Server, provider: Provider, streams: bool, where: str
     ) -> None:
         """The connection is closed at once."""
         pieces = wire.pieces(TEXT)[:3] if where == "in the middle" else ()
         hang = Hang(pieces)
         server.answers[:] = [hang]
-        async with closed(peer.provider) as provider:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(request_answer, provider, request_of(), streams=streams))
-                assert await anyio.to_thread.run_sync(hang.has_come.wait, PATIENCE)
-                tasks.cancel_scope.cancel()
-            assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(request_answer, provider, request_of(), streams=streams))
+            assert await anyio.to_thread.run_sync(hang.has_come.wait, PATIENCE)
+            tasks.cancel_scope.cancel()
+        assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
-    async def test_leaving_a_stream_closes_the_connection(self, wire: Wire, server: Server, peer: Peer) -> None:
+    async def test_closing_a_stream_closes_the_connection(self, wire: Wire, server: Server, provider: Provider) -> None:
         """A caller that stops after the first delta does not pay for the rest."""
         hang = Hang(wire.pieces(TEXT)[:-1])
         server.answers[:] = [hang]
-        async with closed(peer.provider) as provider:
-            await read_first_delta(provider)
-            assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
+        await read_first_delta(provider)
+        assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     @both_ways
     async def test_after_an_error_the_next_request_is_answered(
-        self, wire: Wire, server: Server, peer: Peer, streams: bool
+        self, wire: Wire, server: Server, provider: Provider, streams: bool
     ) -> None:
         """A loop that retries recovers from transient failures, and runs nothing twice."""
         refused = Answer(wire.refusal(503, "Overloaded"), status=503)
@@ -775,9 +760,8 @@ class ServerConformance(ProviderConformance):
         ]
         events = EventCollector()
         retry = ProviderRetryConfig(max_retries=2, initial_backoff=0.001, max_backoff=0.01)
-        async with closed(peer.provider) as provider:
-            with anyio.fail_after(PATIENCE):
-                await run_loop(provider, events, streams=streams, retry=retry)
+        with anyio.fail_after(PATIENCE):
+            await run_loop(provider, events, streams=streams, retry=retry)
         check_transcript(events.result.messages, events.events)
         assert events.result.text == TEXT.text
         assert events.started == ["call_1"]
@@ -785,7 +769,7 @@ class ServerConformance(ProviderConformance):
 
     @both_ways
     async def test_an_error_that_ends_a_loop_has_the_transcript(
-        self, wire: Wire, server: Server, peer: Peer, streams: bool
+        self, wire: Wire, server: Server, provider: Provider, streams: bool
     ) -> None:
         """The work done before the error is not lost."""
         server.answers[:] = [
@@ -793,17 +777,15 @@ class ServerConformance(ProviderConformance):
             Answer(wire.refusal(400, "No more"), status=400),
         ]
         events = EventCollector()
-        async with closed(peer.provider) as provider:
-            with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE):
-                await run_loop(provider, events, streams=streams)
+        with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE):
+            await run_loop(provider, events, streams=streams)
         assert [message.role for message in caught.value.messages] == ["user", "assistant", "tool", "tool"]
         check_transcript(caught.value.messages, events.events)
 
-    async def test_the_key_is_sent_and_shown_nowhere(self, server: Server, peer: Peer) -> None:
+    async def test_the_key_is_sent_and_never_shown(self, server: Server, peer: Peer, provider: Provider) -> None:
         """It is in a header, and neither in the body nor in the provider's `repr`."""
         peer.say(TEXT, streams=False)
-        async with closed(peer.provider) as provider:
-            await request_answer(provider, request_of(), streams=False)
+        await request_answer(provider, request_of(), streams=False)
         assert KEY in str(server.headers[0])
         assert KEY not in json.dumps(server.requests[0])
         assert KEY not in f"{peer.provider!r} {peer.provider!s}"

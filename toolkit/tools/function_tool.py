@@ -37,6 +37,7 @@ from toolkit.chat import Freeform, ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content, is_nothing, to_output
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError, ToolFailedError
+from toolkit.redaction import without_secret_values
 from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
 from toolkit.runtime.workers import run_in_worker
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
@@ -214,7 +215,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             definition = ToolDefinition(
                 name=schema.name,
                 description=schema.description,
-                parameters=schema.parameters,
+                parameters=without_secret_values(schema.parameters),
                 output_schema=None if is_content(schema.return_hint) else schema.output_schema,
                 strict=self.options.strict,
                 freeform=_find_freeform(schema, self.options.freeform),

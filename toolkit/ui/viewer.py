@@ -33,6 +33,7 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolkit.asgi_server import serve_app
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import sign_json
@@ -47,7 +48,6 @@ from toolkit.run_log import (
     export_run,
 )
 from toolkit.runtime.backend import cancellation_mark
-from toolkit.web_server import serve_app
 
 _LOOPBACK = "127.0.0.1"
 _ENTRANCE = "/page"

@@ -99,7 +99,12 @@ async def test_the_server_with_everything_is_used_over_each_transport(transport:
             assert "[" in (await call(tools, "all__get-resource-links", '{"count": 2}')).text
             resources = await tools.resources()
             assert isinstance((await tools.read_resource(str(resources[0].uri)))[0], TextBlock)
-            assert any(prompt.name == "args-prompt" for prompt in await tools.prompts())
+            (template,) = [each for each in await tools.resource_templates() if "/text/" in each.uri_template]
+            read = await tools.read_resource(template.uri_template, {"resourceId": "3"})
+            assert isinstance(read[0], TextBlock)
+            assert read[0].text.startswith("Resource 3")
+            prompts = {prompt.name: prompt for prompt in await tools.prompts()}
+            assert await tools.complete(prompts["completable-prompt"], "department", "E") == ["Engineering"]
             (message,) = await tools.prompt("args-prompt", {"city": "Rome"})
             assert isinstance(message, UserMessage)
             assert "Rome" in message.text

@@ -24,7 +24,6 @@ from anthropic import (
     AsyncAnthropicFoundry,
     AsyncStream,
     DefaultAsyncHttpxClient,
-    RequestOptions,
     omit,
 )
 from anthropic.lib.bedrock import AsyncAnthropicBedrockMantle
@@ -60,8 +59,9 @@ from toolkit.chat import (
 from toolkit.chat.provider import closing
 from toolkit.chat.request import Capabilities, Support
 from toolkit.errors import ConfigurationError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
+from toolkit.http_client import BoundedClient
 from toolkit.providers.adapter import (
+    JSON_HEADERS,
     MOST_CONNECTIONS,
     Adapter,
     Decoder,
@@ -69,6 +69,7 @@ from toolkit.providers.adapter import (
     checked_key,
     is_of,
     key_for,
+    post_by_sdk,
     split_compacted,
     withheld_headers,
 )
@@ -80,8 +81,7 @@ from toolkit.providers.anthropic.encode import (
     MessagesEncoder,
 )
 from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, unsealed, usage_details
-from toolkit.providers.failures import NO_KEY, Failures
-from toolkit.redaction import without_credentials
+from toolkit.providers.failures import NO_KEY
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting
 
@@ -199,7 +199,6 @@ class AnthropicDecoder(Decoder[AnthropicReading]):
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._has_text = False
-        self._is_complete = False
         self._metadata: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
 
@@ -232,12 +231,6 @@ class AnthropicDecoder(Decoder[AnthropicReading]):
                 raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
             case _:
                 pass  # a ping, or an unknown event
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._is_complete:
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return a message as an answer."""
@@ -405,7 +398,6 @@ _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _VERTEX_VERSION = "2026-10-21"
 _MOST_PAUSES = 10
 _ANTHROPIC_HOSTS = ("anthropic.com",)
-_ANTHROPIC_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
 class AnthropicOptions(TypedDict, total=False):
@@ -437,30 +429,25 @@ PlatformClient: TypeAlias = (
 )
 """A client of the SDK that posts messages to an address of its own."""
 MakeClient: TypeAlias = Callable[[httpx2.AsyncClient], PlatformClient]
-_CLOUD_SECRETS = ("aws_secret_key", "aws_session_token", "access_token")
 
 
 class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
-def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncAnthropic:
-    return AsyncAnthropic(http_client=_AnthropicHttpClient(limits=limits), **options)
-
-
-def _make_on_platform(make: MakeClient, limits: httpx2.Limits) -> PlatformClient:
-    return make(_AnthropicHttpClient(limits=limits))
-
-
-def _read_client(client: PlatformClient) -> tuple[str, str, dict[str, str]]:
-    """Return the address, the key and the headers of a client that was given."""
+def _read_client(client: PlatformClient) -> Mapping[str, Any]:
+    """Return the address, the key and the headers of a client that was given, which go before those passed."""
     key = getattr(client, "api_key", None) or getattr(client, "auth_token", None) or NO_KEY
     headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
-    return str(client.base_url), key, headers
+    return {"base_url": str(client.base_url), "api_key": key, "headers": headers}
 
 
-async def _close_client(client: PlatformClient) -> None:
-    await client.close()
+def _list_cloud_secrets(client: PlatformClient | None) -> list[str]:
+    return [str(getattr(client, name, None) or "") for name in ("aws_secret_key", "aws_session_token", "access_token")]
+
+
+def _list_cloud_fields(client: PlatformClient | None) -> Mapping[str, str]:
+    return {"anthropic_version": _VERTEX_VERSION} if isinstance(client, AsyncAnthropicVertex) else {}
 
 
 class AnthropicProvider(Adapter):
@@ -506,6 +493,10 @@ class AnthropicProvider(Adapter):
         ProviderAuthError: There is no key and the server is not on this machine.
     """
 
+    _key_advice = "check the key: api_key or the environment variable ANTHROPIC_API_KEY"
+    _protocol = "a message of Anthropic's format"
+    _url_advice = "check base_url, which must not end in /v1"
+
     def __init__(
         self,
         model: str,
@@ -526,19 +517,19 @@ class AnthropicProvider(Adapter):
         given = cast("PlatformClient | None", client) if make_client is None else make_client(_AnthropicHttpClient())
         self._given_client = given if make_client is None else None
         self._vertex = given if isinstance(given, AsyncAnthropicVertex) else None
-        if given is not None:
-            base_url, api_key, headers = _read_client(given)
+        passed: Mapping[str, Any] = {"base_url": base_url, "api_key": api_key, "headers": headers}
+        found = passed if given is None else _read_client(given)
         super().__init__(
             model,
             name=name,
-            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL,
+            base_url=found["base_url"] or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL,
             timeout=timeout,
-            headers=headers,
+            headers=found["headers"],
             max_connections=max_connections,
         )
         check_setting("max_tokens", max_tokens, int, least=1)
         check_setting("cache", cache, *get_args(CacheTime), None)
-        key = api_key or key_for(
+        key = found["api_key"] or key_for(
             self._base_url,
             name=name,
             variables=["ANTHROPIC_API_KEY"],
@@ -546,38 +537,33 @@ class AnthropicProvider(Adapter):
             advice="; for other credentials pass a client of your own",
         )
         self._api_key = checked_key(key, name)
-        self._secrets = (*self._secrets, *[str(getattr(given, name, None) or "") for name in _CLOUD_SECRETS])
+        self._secrets = (*self._secrets, *_list_cloud_secrets(given))
         self._set_up_clients(make_client, is_given=given is not None)
-        version = {"anthropic_version": _VERTEX_VERSION} if self._vertex else {}
         is_own = make_client is None and is_of(self._base_url, *_ANTHROPIC_HOSTS)
-        takes_system_messages = (
-            is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
-            if takes_system_messages is None
-            else takes_system_messages
-        )
+        if takes_system_messages is None:
+            takes_system_messages = is_own and _TAKES_SYSTEM_MESSAGES.match(model) is not None
         self._takes_system_messages = takes_system_messages
         self._encoder = MessagesEncoder(
             model=None if self._vertex else model,
-            defaults={**version, **(options or {})},
+            defaults={**_list_cloud_fields(given), **(options or {})},
             max_tokens=max_tokens,
             cache=cache,
-            takes_temperature=_takes_temperature(self._base_url, headers, is_on_cloud=make_client is not None),
+            takes_temperature=_takes_temperature(self._headers, is_own=is_own, is_on_cloud=make_client is not None),
             takes_system_messages=takes_system_messages,
             has_own_tools=_OLD_MODELS.search(model) is None,
         )
 
     def _set_up_clients(self, make_client: MakeClient | None, *, is_given: bool) -> None:
-        self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
+        self._request_headers = dict[str, Any](JSON_HEADERS)
         variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
         if not is_given:
             withheld = withheld_headers(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        own = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
+        own: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "default_headers": given}
+        make: MakeClient = make_client or (lambda http_client: AsyncAnthropic(http_client=http_client, **own))
+        limits = self._limits
         self._clients = LoopLocal[PlatformClient](
-            partial(_make_on_platform, make_client, self._limits)
-            if make_client
-            else partial(_make_client, self._limits, **own),
-            _close_client,
+            lambda: make(_AnthropicHttpClient(limits=limits)), lambda made: made.close()
         )
 
     def _list_capabilities(self, model: str) -> Capabilities:
@@ -666,44 +652,20 @@ class AnthropicProvider(Adapter):
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> AnthropicDecoder:
         return AnthropicDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
 
-    def _find_vertex_path(self, client: AsyncAnthropicVertex, *, streams: bool) -> str:
-        # Where the SDK makes the body itself, it reads model and stream out of it.
-        verb = "streamRawPredict" if streams else "rawPredict"
-        place = f"/projects/{client.project_id}/locations/{client.region}"
-        return f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
-
     async def _post_body(
         self, body: bytes, *, streams: bool, timeout: float | None, betas: Sequence[str] = ()
     ) -> httpx2.Response:
         client = self._given_client or self._clients.get()
-        # The loop retries, and a redirect would take key and prompt elsewhere.
         headers = self._request_headers
         if betas:
             own = [value for name, value in self._headers.items() if name.lower() == _BETA_HEADER]
             headers = {**headers, _BETA_HEADER: ",".join([*own, *betas])}
-        options: RequestOptions = {"headers": headers, "max_retries": 0, "follow_redirects": False}
-        if timeout is not None:
-            options["timeout"] = timeout
-        response = await client.post(
-            "/v1/messages" if self._vertex is None else self._find_vertex_path(self._vertex, streams=streams),
-            cast_to=httpx2.Response,
-            content=body,
-            options=options,
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
-        return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
-
-    def _make_failures(self) -> Failures:
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice="check the key: api_key or the environment variable ANTHROPIC_API_KEY",
-            protocol="a message of Anthropic's format",
-            url_advice="check base_url, which must not end in /v1",
-            secrets=(self._api_key, *self._secrets),
-        )
+        path, vertex = "/v1/messages", self._vertex
+        if vertex is not None:  # where the SDK makes the body itself, it reads model and stream out of it
+            verb = "streamRawPredict" if streams else "rawPredict"
+            place = f"/projects/{vertex.project_id}/locations/{vertex.region}"
+            path = f"{place}/publishers/anthropic/models/{quote(self.model, safe='@')}:{verb}"
+        return await post_by_sdk(client, path, body, headers, timeout=timeout, stream_type=AsyncStream[object])
 
 
 def anthropic_on_bedrock(
@@ -766,8 +728,8 @@ def anthropic_on_vertex(
         "region": location,
         "credentials": credentials,
         "access_token": access_token,
+        "base_url": base_url,
     }
-    given |= {"base_url": base_url}
     given = {name: value for name, value in given.items() if value is not None}
 
     def make(client: httpx2.AsyncClient) -> AsyncAnthropicVertex:
@@ -788,6 +750,6 @@ def _make_provider(model: str, make: MakeClient, settings: Mapping[str, Any]) ->
         raise ConfigurationError(f"Anthropic's SDK refuses these settings: {error}") from error
 
 
-def _takes_temperature(base_url: str, headers: Mapping[str, str] | None, *, is_on_cloud: bool) -> bool:
-    versions = {value for name, value in (headers or {}).items() if name.lower() == "anthropic-version"}
-    return not (is_on_cloud or is_of(base_url, "anthropic.com")) or versions == {_VERSION_WITH_TEMPERATURE}
+def _takes_temperature(headers: Mapping[str, str], *, is_own: bool, is_on_cloud: bool) -> bool:
+    versions = {value for name, value in headers.items() if name.lower() == "anthropic-version"}
+    return not (is_on_cloud or is_own) or versions == {_VERSION_WITH_TEMPERATURE}

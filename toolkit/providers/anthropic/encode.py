@@ -101,17 +101,7 @@ _ANTHROPIC_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "tex
 
 
 class MessagesEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name; None where the address has it.
-        defaults: Fields that the request may overwrite.
-        max_tokens: The limit for requests that have none: the format wants one.
-        cache: How long the server caches the prefix; None marks nothing.
-        takes_temperature: True where the server knows such a field.
-        takes_system_messages: True where the model takes system messages and changes of tools in mid-conversation.
-        has_own_tools: True where the model has the tools that Anthropic defines.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(
         self,
@@ -135,11 +125,7 @@ class MessagesEncoder:
         self._tools = encode_tools_once(partial(encode_anthropic_tool, has_own_tools=has_own_tools))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         system, messages = split_system(request.messages)
         settings = self._encode_settings(request, system, streams=streams)
         body: JsonObject = {"max_tokens": self._max_tokens, **self._defaults, **settings, **request.options}
@@ -149,7 +135,7 @@ class MessagesEncoder:
         if "thinking" not in body:
             body["thinking"] = _encode_anthropic_thinking(request)
         encoded = _name_toolsets(messages, self._messages.all_of(messages))
-        if container := _find_container(encoded):
+        if container := next((turn.container for turn in reversed(encoded) if turn.container), ""):
             _keep_container(container, body)
         spoken = [(turn.role, turn.blocks) for turn in encoded]
         if encoded and encoded[0].compaction:
@@ -158,7 +144,9 @@ class MessagesEncoder:
         if self._takes_system_messages:
             offered = self._say_instructions(request, messages, spoken)
         members = {"messages": self._join_messages(spoken, _count_latest_instructions(messages))}
-        tools = self._encode_tools(request.tools or (), offered, body.pop("tools", None) or ())
+        given = body.pop("tools", None) or ()
+        own = [*given, *find_anthropic_tools(request.tools or (), given)]
+        tools = [*[to_bytes(tool, "a tool") for tool in own], *self._tools.all_of(offered)]
         if tools:
             if "system" not in settings:
                 tools[-1] = self._add_mark(tools[-1])
@@ -181,11 +169,7 @@ class MessagesEncoder:
         return sorted(found - {""})
 
     def reading_of(self, request: ChatRequest) -> AnthropicReading:
-        """Return the reader of the answer to a request.
-
-        Raises:
-            ConfigurationError: Two of its tools are native as the same kind.
-        """
+        """Return the reader of the answer to a request."""
         tools = request.tools or ()
         names, sets = dict(ANTHROPIC_DIALECT.names_back(tools)), dict[str, str]()
         for kind, tool in list_native_tools(tools).items() if self._has_own_tools else ():
@@ -237,13 +221,6 @@ class MessagesEncoder:
             known.add(tool.name)
         return b",".join(blocks)
 
-    def _encode_tools(
-        self, tools: Sequence[ToolDefinition], offered: Sequence[ToolDefinition], own_tools: Sequence[Any]
-    ) -> list[bytes]:
-        """Return the tools of the options, which the server has itself, and those of the request."""
-        own = [*own_tools, *find_anthropic_tools(tools, own_tools)]
-        return [to_bytes(tool, "a tool") for tool in own] + self._tools.all_of(offered)
-
     def _join_messages(self, spoken: list[tuple[bytes, bytes]], latest: int) -> bytes:
         """Join the messages; the mark follows the last message that the next request shares."""
         if self._mark:
@@ -264,15 +241,10 @@ class MessagesEncoder:
 
 @dataclass(frozen=True, slots=True)
 class AnthropicReading:
-    """The parts of a request that its answer is read by.
+    """The parts of a request that its answer is read by."""
 
-    Args:
-        names: The tools' own names by those on the wire, where they differ.
-        sets: The tools' own names by the sets of tools that they implement.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    sets: Mapping[str, str] = field(default_factory=dict[str, str])
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools' own, by those on the wire
+    sets: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools that implement a set of tools
 
 
 def find_anthropic_tool(definition: ToolDefinition) -> Mapping[str, str] | None:
@@ -282,11 +254,7 @@ def find_anthropic_tool(definition: ToolDefinition) -> Mapping[str, str] | None:
 
 
 def encode_anthropic_tool(definition: ToolDefinition, *, has_own_tools: bool = True) -> JsonObject:
-    """Return a tool as the wire has it; a strict one with its schema as the SDK makes it for strict mode.
-
-    Raises:
-        SchemaError: Anthropic can't say its schema.
-    """
+    """Return a tool as the wire has it; a strict one with its schema as the SDK makes it for strict mode."""
     if has_own_tools and (own := find_anthropic_tool(definition)) is not None:
         hints = _encode_hints(definition.hints)
         hints.pop("eager_input_streaming", None)
@@ -405,11 +373,6 @@ def _name_toolsets(messages: Sequence[Message], encoded: list[_Turn]) -> list[_T
             named = to_bytes({"toolset_name": sets[message.call_id]}, "a set of tools")
             encoded[place] = _Turn(USER, b"".join([encoded[place].blocks[:-1], b",", named[1:]]))
     return encoded
-
-
-def _find_container(encoded: Sequence[_Turn]) -> str:
-    """Return the container of the latest reply that had one."""
-    return next((turn.container for turn in reversed(encoded) if turn.container), "")
 
 
 def _keep_container(container: str, body: JsonObject) -> None:

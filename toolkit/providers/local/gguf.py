@@ -20,11 +20,7 @@ _LONGEST_TEXT = 4_000_000
 
 
 def check_gguf(path: Path) -> Path:
-    """Return the whole path of a GGUF file.
-
-    Raises:
-        ConfigurationError: It is none, or can't be read.
-    """
+    """Return the whole path of a GGUF file, or raise a `ConfigurationError` where it is none."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -36,11 +32,7 @@ def check_gguf(path: Path) -> Path:
 
 
 def read_gguf_metadata(path: Path) -> dict[str, Any]:
-    """Return the texts and numbers of a GGUF file's metadata, by their keys; lists are left out.
-
-    Raises:
-        ConfigurationError: It is no whole GGUF file, or of a version that is not known.
-    """
+    """Return the texts and numbers of the metadata of a GGUF file, without lists; raise where it is not whole."""
     try:
         with check_gguf(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return _MetadataReader(content).read()
@@ -56,12 +48,7 @@ class _MetadataReader:
         self._place = len(_MAGIC)
 
     def read(self) -> dict[str, Any]:
-        """Return the metadata.
-
-        Raises:
-            ValueError: It is broken.
-            struct.error: It ends too early.
-        """
+        """Return the metadata, or raise where it is broken or ends too early."""
         version = self._read_number("<I")
         if version not in _VERSIONS:
             raise ValueError(f"its version is {version}, and {' and '.join(map(str, _VERSIONS))} are known")

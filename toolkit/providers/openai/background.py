@@ -7,7 +7,7 @@ an error or by another process, finds the id and goes on with that response; a r
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,17 +27,6 @@ _MOST_CONNECTIONS = 5  # in a row, to a stream that brings nothing new
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 _ID = re.compile(rb'"response":\s*\{\s*"id":\s*"([^"\\]+)"')
 _END = re.compile(rb'"type":\s*"(?:response\.(?:completed|incomplete|failed|cancelled)|error)"')
-
-
-class _BackgroundPieces:
-    """The pieces of a streamed answer, over several connections."""
-
-    def __init__(self, pieces: AsyncIterator[list[bytes]]) -> None:
-        self.request_id: str | None = None
-        self._pieces = pieces
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        return self._pieces
 
 
 class _SeenEvents:
@@ -68,26 +57,15 @@ class _SeenEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundExchange(Exchange):
-    """Starts a response in the background, and gives its answer when it is there.
+    """Starts a response in the background, and gives its answer when it is there."""
 
-    Args:
-        follow: Returns the exchange that asks for a response by its id: whole, or the events after a number.
-        cancel: Cancels a response.
-        started: The ids of the responses that are not done, by the hashes of their requests.
-        under_way: The keys of `started` that a request of this process uses: equal requests at one time are two.
-    """
-
-    follow: Callable[[str, int | None], Exchange]
+    follow: Callable[[str, int | None], Exchange]  # asks for a response: whole, or the events after a number
     cancel: Callable[[str], Awaitable[Any]]
-    started: MutableMapping[str, str]
-    under_way: set[str]
+    started: MutableMapping[str, str]  # the ids of responses that are not done, by the hashes of their requests
+    under_way: set[str]  # the keys in use by this process: equal requests at one time are two
 
     async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
-        """Return the whole answer, when the response is done.
-
-        Raises:
-            ProviderError: Or a subclass.
-        """
+        """Return the whole answer, when the response is done."""
         async with self._use_key(body) as key, self._translate_errors(timeout):
             with anyio.fail_after(timeout):
                 answer = await self._find_started(key) or await Exchange.ask(self, body, timeout=timeout)
@@ -103,14 +81,10 @@ class BackgroundExchange(Exchange):
 
     @asynccontextmanager
     async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[Pieces]:
-        """Give the answer in pieces; a connection that breaks is made again after the last event.
-
-        Raises:
-            ProviderError: Or a subclass.
-        """
+        """Give the answer in pieces; a connection that breaks is made again after the last event."""
         deadline = None if timeout is None else anyio.current_time() + timeout
-        async with self._use_key(body) as key, aclosing(self._follow_events(key, body, deadline)) as pieces:
-            yield _BackgroundPieces(pieces)
+        async with self._use_key(body) as key, aclosing(self._follow_events(key, body, deadline)) as events:
+            yield Pieces(events)
 
     async def _follow_events(self, key: str, body: bytes, deadline: float | None) -> AsyncGenerator[list[bytes]]:
         seen = _SeenEvents()
@@ -121,7 +95,7 @@ class BackgroundExchange(Exchange):
             left = None if deadline is None else max(0.0, deadline - anyio.current_time())
             try:
                 async with Exchange.listen(source, body, timeout=left) as pieces:
-                    async for events in pieces:
+                    async for events in pieces.events:
                         seen.note(events)
                         if seen.response_id:
                             self.started[key] = seen.response_id

@@ -37,7 +37,6 @@ from toolkit.chat import (
     Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     ResponseFormat,
     StopReason,
     StreamEvent,
@@ -53,7 +52,7 @@ from toolkit.chat import (
 from toolkit.chat.request import Capabilities, describe_with_hints
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
-from toolkit.providers.adapter import Decoder, Exchange
+from toolkit.providers.adapter import Decoder, Exchange, PartialCall
 from toolkit.providers.encoding import (
     ONE_AT_A_TIME,
     ChatDialect,
@@ -174,12 +173,7 @@ class OpenAIProvider(OpenAIClient):
 
 @dataclass(frozen=True, slots=True)
 class ChatWireMessage:
-    """One message as the wire has it.
-
-    Args:
-        wire: The message.
-        attachments: Parts of a tool's result that its own message can't hold; they go to the user's side.
-    """
+    """A message as the wire has it, and the parts of a tool's result for the user's side."""
 
     wire: JsonObject
     attachments: tuple[JsonObject, ...] = ()
@@ -187,25 +181,14 @@ class ChatWireMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatReading:
-    """The parts of a request that its answer is read by.
+    """The parts of a request that its answer is read by."""
 
-    Args:
-        names: The tools' own names by those on the wire, where they differ.
-        audio_format: The format of the sound that was asked for.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    audio_format: str = "wav"
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools' own, by those on the wire
+    audio_format: str = "wav"  # of the sound that was asked for
 
 
 class ChatEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name.
-        defaults: Fields that the request may overwrite.
-        dialect: The abilities of the server.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(self, *, model: str, defaults: Mapping[str, Any], dialect: ChatDialect = COMPATIBLE_CHAT) -> None:
         self._model = model
@@ -215,11 +198,7 @@ class ChatEncoder:
         self._tools = encode_tools_once(partial(encode_chat_tool, dialect=dialect))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         dialect = self._dialect
         body: JsonObject = {**self._defaults, "model": self._model}
         tools, notes = request.tools or (), list[str]()
@@ -332,11 +311,7 @@ def encode_chat_message(message: Message, *, dialect: ChatDialect = COMPATIBLE_C
 
 
 def encode_chat_tool(definition: ToolDefinition, *, dialect: ChatDialect = COMPATIBLE_CHAT) -> JsonObject:
-    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
-
-    Raises:
-        SchemaError: The tool is strict and strict mode can't say its schema.
-    """
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it, or a `SchemaError`."""
     function: JsonObject = {
         "name": dialect.tool_name_of(definition.name),
         "description": describe_with_hints(definition),
@@ -374,16 +349,12 @@ def _encode_chat_part(block: ContentBlock) -> JsonObject:
                 "input_audio": {"data": b64encode(block.data).decode(), "format": _AUDIO_FORMATS.get(subtype, subtype)},
             }
         case FileBlock():
-            return _encode_file(block)
+            text = file_text(block)
+            if text is not None:
+                return _make_text_part(text)
+            return {"type": "file", "file": {"filename": block.name, "file_data": data_url_of(block)}}
         case _:
             assert_never(block)
-
-
-def _encode_file(block: FileBlock) -> JsonObject:
-    text = file_text(block)
-    if text is not None:
-        return _make_text_part(text)
-    return {"type": "file", "file": {"filename": block.name, "file_data": data_url_of(block)}}
 
 
 def _make_text_part(text: str) -> JsonObject:
@@ -399,12 +370,10 @@ def _encode_chat_assistant(message: AssistantMessage, dialect: ChatDialect) -> J
             case TextBlock():
                 texts.append(block.text)
             case ToolCall():
-                extra = (
-                    extra_without(block, "anthropic", "openai-responses")
-                    if dialect.takes_extra and not dialect.is_openai
-                    else {}
-                )
-                calls.append({**extra, **_encode_chat_call(block, dialect)})
+                takes_extra = dialect.takes_extra and not dialect.is_openai
+                extra = extra_without(block, "anthropic", "openai-responses") if takes_extra else {}
+                function = {"name": dialect.tool_name_of(block.name), "arguments": arguments_text(block.arguments)}
+                calls.append({**extra, "id": dialect.call_id_of(block.id), "type": "function", "function": function})
             case ReasoningBlock():
                 reasoning.append(block)
             case ImageBlock() | AudioBlock() | FileBlock():
@@ -426,11 +395,6 @@ def _encode_chat_reasoning(reasoning: Sequence[ReasoningBlock], reasoning_field:
     if details := [detail for block in reasoning if (detail := unsealed(CHAT_SEAL, block.encrypted or ""))]:
         wire["reasoning_details"] = details
     return wire
-
-
-def _encode_chat_call(call: ToolCall, dialect: ChatDialect) -> JsonObject:
-    function = {"name": dialect.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
-    return {"id": dialect.call_id_of(call.id), "type": "function", "function": function}
 
 
 def _encode_chat_result(result: ToolResult, dialect: ChatDialect) -> ChatWireMessage:
@@ -465,16 +429,6 @@ def decode_chat_usage(usage: object) -> Usage:
     )
 
 
-class _ChatCall:
-    __slots__ = ("arguments", "extra", "id", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extra: dict[str, Any] = {}
-
-
 class ChatDecoder(Decoder[ChatReading]):
     """Puts an answer together from its pieces; a whole message is read as one large piece."""
 
@@ -489,7 +443,7 @@ class ChatDecoder(Decoder[ChatReading]):
         self._transcript: list[str] = []
         self._audio: list[str] = []
         self._images: list[ImageBlock] = []
-        self._calls: list[_ChatCall] = []
+        self._calls: list[PartialCall] = []
         self._positions: dict[int | str, int] = {}
 
     @property
@@ -502,14 +456,8 @@ class ChatDecoder(Decoder[ChatReading]):
         piece = as_mapping(from_json(data))
         choice = self._read_fields(piece)
         if choice.get("finish_reason"):
-            self._choice = choice
+            self._choice, self._is_complete = choice, True
         yield from self._read_message(as_mapping(choice.get("delta")))
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._choice.get("finish_reason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return the first choice as an answer."""
@@ -526,7 +474,9 @@ class ChatDecoder(Decoder[ChatReading]):
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
         self._answer |= {name: piece[name] for name in _ANSWER_FIELDS if piece.get(name)}
-        return _find_first_choice(piece)
+        # There are choices of other indices where the options ask for several.
+        choices = [choice for choice in as_items(piece.get("choices")) if not choice.get("index")]
+        return choices[0] if choices else {}
 
     def _read_message(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for name in _REASONING_FIELDS:
@@ -536,7 +486,8 @@ class ChatDecoder(Decoder[ChatReading]):
                 break
         for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
             self._read_detail(detail, position)
-        if text := _read_thought(piece.get("content")):
+        # Mistral has the reasoning in the list of parts.
+        if text := "".join([_join_text_parts(part.get("thinking")) for part in as_items(piece.get("content"))]):
             self._reasoning.append(text)
             yield ReasoningDelta(text)
         if text := _join_text_parts(piece.get("content")):
@@ -546,7 +497,9 @@ class ChatDecoder(Decoder[ChatReading]):
             self._refusal.append(text)
             yield TextDelta(text)
         yield from self._read_media(piece)
-        for position, call in enumerate(_list_calls(piece)):
+        function = as_mapping(piece.get("function_call"))  # of old servers, for a single call
+        calls = [{"function": function}] if function else as_items(piece.get("tool_calls"))
+        for position, call in enumerate(calls):
             yield self._read_call(call, position)
 
     def _read_media(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
@@ -580,7 +533,7 @@ class ChatDecoder(Decoder[ChatReading]):
         known = self._positions.get(key)
         if known is None or (call_id and self._calls[known].id not in ("", call_id)):
             known = self._positions[key] = len(self._calls)
-            self._calls.append(_ChatCall())
+            self._calls.append(PartialCall(known))
         call = self._calls[known]
         function = as_mapping(piece.get("function")) or as_mapping(piece.get("custom"))
         call.id = call.id or call_id
@@ -589,11 +542,10 @@ class ChatDecoder(Decoder[ChatReading]):
             call.name = self._reading.names.get(name, name)
         arguments = function.get("arguments", function.get("input"))
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        call.arguments.append(text)
         call.extra |= {
             name: value for name, value in piece.items() if name not in _CHAT_CALL_FIELDS and value is not None
         }
-        return ArgumentsDelta(known, call.id, call.name, text)
+        return call.more(text)
 
     def _make_response(self) -> ChatResponse:
         answer = self._answer
@@ -603,9 +555,7 @@ class ChatDecoder(Decoder[ChatReading]):
         if any(self._audio):
             content.append(AudioBlock(_read_sound(self._audio), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
-        content.extend(
-            [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
-        )
+        content.extend([call.make_call() for call in self._calls])
         metadata = {name: answer[name] for name in ("id", "system_fingerprint", "service_tier") if answer.get(name)}
         return ChatResponse(
             message=AssistantMessage(content),
@@ -644,26 +594,9 @@ class ChatDecoder(Decoder[ChatReading]):
         return "stop_sequence" if isinstance(choice.get("stop_reason"), str) else "end_turn"
 
 
-def _find_first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the choice of index 0; there are more where `options` ask for several."""
-    choices = [choice for choice in as_items(answer.get("choices")) if not choice.get("index")]
-    return choices[0] if choices else {}
-
-
-def _list_calls(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the calls; old servers have another field, for a single one."""
-    function = as_mapping(piece.get("function_call"))
-    return [{"function": function}] if function else as_items(piece.get("tool_calls"))
-
-
 def _join_text_parts(value: object) -> str:
     """Return a text; Mistral and others send it as a list of parts."""
     return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
-
-
-def _read_thought(content: object) -> str:
-    """Return the reasoning in a list of parts, where Mistral has it."""
-    return "".join([_join_text_parts(part.get("thinking")) for part in as_items(content)])
 
 
 def _read_sound(pieces: Sequence[str]) -> bytes:

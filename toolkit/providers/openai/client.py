@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict
 from urllib.parse import quote
 
 import httpx2
@@ -14,31 +14,29 @@ from openai import (
     AsyncStream,
     DefaultAsyncHttpxClient,
     OpenAIError,
-    RequestOptions,
     omit,
 )
 
 from toolkit.errors import ProviderAuthError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
+from toolkit.http_client import BoundedClient
 from toolkit.providers.adapter import (
+    JSON_HEADERS,
     MOST_CONNECTIONS,
     Adapter,
     Exchange,
     checked_key,
     is_loopback,
     key_for,
+    post_by_sdk,
     withheld_headers,
 )
-from toolkit.providers.failures import Failures
 from toolkit.providers.servers import SERVERS, CompatibleServer, find_dialect
-from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration
 
 KeySource = str | Callable[[], Awaitable[str]]
 """A key, or a function that returns one before each request."""
 _ACCOUNT = ("OpenAI-Organization", "OpenAI-Project")
-_OPENAI_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
 class _Options(TypedDict, total=False):
@@ -101,20 +99,11 @@ class _OpenAIHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
-def _make_client(limits: httpx2.Limits, **options: Any) -> AsyncOpenAI:
-    return AsyncOpenAI(http_client=_OpenAIHttpClient(limits=limits), **options)
-
-
 async def _ask_key(source: Callable[[], Awaitable[str]], provider: str) -> str:
     given = await source()
     if not given:
         raise ProviderAuthError(provider, "the function that was passed as api_key gave no key")
     return checked_key(given, provider)
-
-
-def _advise_key(server: CompatibleServer) -> str:
-    variables = server.key_variables
-    return "check the key: api_key" + (f" or the environment variable {variables[-1]}" if variables else "")
 
 
 class OpenAISettings(TypedDict, total=False):
@@ -149,8 +138,8 @@ class OpenAIClient(Adapter):
     """The ground of both providers; `OpenAISettings` says what its arguments mean."""
 
     _path: str
-    _protocol: str
     _name: str
+    _url_advice = "check base_url, which mostly ends in /v1"
 
     def __init__(
         self,
@@ -186,22 +175,32 @@ class OpenAIClient(Adapter):
             advice=" (any text, for a server that asks for none)",
             is_local=is_loopback(self._server.base_url),
         )
-        self._api_key = key if callable(key) else checked_key(key, self.name)
+        self._api_key = None if callable(key) else checked_key(key, self.name)
+        variables = self._server.key_variables
+        self._key_advice = "check the key: api_key" + (
+            f" or the environment variable {variables[-1]}" if variables else ""
+        )
         self._dialect = server.dialect if server else find_dialect(self._base_url)
         self._given_client = client
-        self._request_headers = dict[str, Any](_OPENAI_HEADERS)
+        self._request_headers = dict[str, Any](JSON_HEADERS)
         if client is None:
             variable, given = "OPENAI_CUSTOM_HEADERS", self._headers
             withheld = withheld_headers(self._base_url, variable, SERVERS["openai"].hosts, *_ACCOUNT, given=given)
             self._request_headers |= dict.fromkeys(withheld, omit)
-        key = self._api_key if isinstance(self._api_key, str) else partial(_ask_key, self._api_key, self.name)
+        own: dict[str, Any] = {
+            "api_key": partial(_ask_key, key, self.name) if callable(key) else self._api_key,
+            "base_url": self._base_url,
+            "default_headers": self._headers,
+        }
+        limits = self._limits
         self._clients = LoopLocal(
-            partial(_make_client, self._limits, api_key=key, base_url=self._base_url, default_headers=self._headers),
-            AsyncOpenAI.close,
+            lambda: AsyncOpenAI(http_client=_OpenAIHttpClient(limits=limits), **own), AsyncOpenAI.close
         )
 
-    def _make_exchange(self) -> Exchange:
-        return Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
+    def _make_exchange(self, below: str = "", method: Literal["get", "post"] = "post") -> Exchange:
+        """Return the exchange with the address of the format, or with one below it."""
+        send = partial(self._post_body, method=method, below=below)
+        return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
 
     def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
@@ -212,35 +211,21 @@ class OpenAIClient(Adapter):
         *,
         streams: bool,  # noqa: ARG002 - the body says it
         timeout: float | None,
-        method: Literal["get", "post"] = "post",
-        below: str = "",
+        method: Literal["get", "post"],
+        below: str,
     ) -> httpx2.Response:
         client = self._get_client()
         path = self._path + below
         if isinstance(client, AsyncAzureOpenAI) and "/deployments" not in client.base_url.path:
             path = self._find_azure_path(path)
-        # The loop retries, and a redirect would take key and prompt elsewhere.
-        options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
-        if timeout is not None:
-            options["timeout"] = timeout
-        send = client.get if method == "get" else partial(client.post, content=body)
-        response = await send(
-            path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=AsyncStream[object]
+        stream_type = AsyncStream[object]
+        return await post_by_sdk(
+            client, path, body, self._request_headers, timeout=timeout, stream_type=stream_type, method=method
         )
-        return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
 
     def _find_azure_path(self, path: str) -> str:
         # Where the SDK makes the body itself, it reads the deployment out of it.
         return f"/deployments/{quote(self.model, safe='')}{path}"
 
-    def _make_failures(self) -> Failures:
-        key = self._api_key if isinstance(self._api_key, str) else self._get_client().api_key
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice=_advise_key(self._server),
-            protocol=self._protocol,
-            url_advice="check base_url, which mostly ends in /v1",
-            secrets=(key, *self._secrets),
-        )
+    def _find_key(self) -> str:
+        return self._get_client().api_key if self._api_key is None else self._api_key

@@ -35,21 +35,13 @@ _NO_SCREENSHOT = (
 
 @dataclass(frozen=True, slots=True)
 class OwnTool:
-    """A tool that OpenAI defines.
+    """A tool that OpenAI defines."""
 
-    Args:
-        wire: The tool as it is offered.
-        item: The type of the items that call it.
-        read: Returns the arguments of an item; those that the application's tool does not have are left out.
-        answer: Returns the fields of the output, by the item and the result.
-        has_callers: True where the tool takes ``allowed_callers``.
-    """
-
-    wire: Mapping[str, Any]
-    item: str
-    read: Callable[[Mapping[str, Any]], JsonObject]
-    answer: Callable[[Mapping[str, Any], ToolResult], JsonObject]
-    has_callers: bool = True
+    wire: Mapping[str, Any]  # as it is offered
+    item: str  # the type of the items that call it
+    read: Callable[[Mapping[str, Any]], JsonObject]  # the arguments of an item
+    answer: Callable[[Mapping[str, Any], ToolResult], JsonObject]  # the fields of the output
+    has_callers: bool = True  # False where it takes no ``allowed_callers``
 
 
 def _read_shell(item: Mapping[str, Any]) -> JsonObject:
@@ -108,11 +100,7 @@ def find_openai_tool(definition: ToolDefinition) -> OwnTool | None:
 
 
 def list_own_tools(tools: Iterable[ToolDefinition]) -> Mapping[str, ToolDefinition]:
-    """Return the tools that are offered as OpenAI's own, by the items that call them; mostly empty.
-
-    Raises:
-        ConfigurationError: Two are of one kind.
-    """
+    """Return the tools that are offered as OpenAI's own, by the items that call them; mostly empty."""
     return {OPENAI_TOOLS[kind].item: tool for kind, tool in list_native_tools(tools).items() if kind in OPENAI_TOOLS}
 
 

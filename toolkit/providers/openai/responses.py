@@ -24,13 +24,11 @@ from functools import partial
 from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Literal, Unpack, assert_never, cast
+from typing import Any, Unpack, assert_never, cast
 
-from openai import OpenAIError
 from pydantic_core import from_json
 
 from toolkit.chat import (
-    ArgumentsDelta,
     AssistantContent,
     AssistantMessage,
     AudioBlock,
@@ -42,7 +40,6 @@ from toolkit.chat import (
     Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StopReason,
     StreamEvent,
     SystemMessage,
@@ -57,7 +54,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
 from toolkit.errors import ConfigurationError
-from toolkit.providers.adapter import Decoder, Exchange, split_compacted
+from toolkit.providers.adapter import Decoder, Exchange, PartialCall, split_compacted
 from toolkit.providers.encoding import (
     Dialect,
     EncodedOnce,
@@ -205,7 +202,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         if not rest:
             return list(messages)
         body = self._encoder.encode_compaction(head, rest)
-        answer = await self._make_exchange_below("/compact").ask(body, timeout=self._timeout)
+        answer = await self._make_exchange("/compact").ask(body, timeout=self._timeout)
         items = [item for item in as_items(answer.json.get("output")) if item.get("type") != "message"]
         if not items:
             raise self._make_failures().empty("output", request_id=answer.request_id)
@@ -221,7 +218,7 @@ class OpenAIResponsesProvider(OpenAIClient):
             failures=exchange.failures,
             raised=exchange.raised,
             follow=self._follow_response,
-            cancel=lambda response_id: self._make_exchange_below(f"/{response_id}/cancel").ask(b"{}", timeout=None),
+            cancel=lambda response_id: self._make_exchange(f"/{response_id}/cancel").ask(b"{}", timeout=None),
             started=self._started,
             under_way=self._under_way,
         )
@@ -231,11 +228,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         """Return the exchange that asks for a response: whole, or its events after a number; -1 is all of them."""
         stream = "" if after is None else "?stream=true"
         stream += f"&starting_after={after}" if after is not None and after >= 0 else ""
-        return self._make_exchange_below(f"/{response_id}{stream}", method="get")
-
-    def _make_exchange_below(self, below: str, method: Literal["get", "post"] = "post") -> Exchange:
-        send = partial(self._post_body, method=method, below=below)
-        return Exchange(send=send, failures=self._make_failures, raised=OpenAIError)
+        return self._make_exchange(f"/{response_id}{stream}", method="get")
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> ResponsesDecoder:
         return ResponsesDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
@@ -265,19 +258,12 @@ class OpenAIResponsesProvider(OpenAIClient):
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReading:
-    """The parts of a request that its answer is read by.
+    """The parts of a request that its answer is read by."""
 
-    Args:
-        names: The tools' own names by those on the wire, where they differ.
-        freeform: The parameters of the tools that take a text, by the tools' names on the wire.
-        own: The tools that are offered as OpenAI's own, by the items that call them.
-        digest: The hash of the transcript, where OpenAI stores it; else empty.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    freeform: Mapping[str, str] = field(default_factory=dict[str, str])
-    own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
-    digest: str = ""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # the tools' own, by those on the wire
+    freeform: Mapping[str, str] = field(default_factory=dict[str, str])  # the parameters of tools that take a text
+    own: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])  # by the items that call them
+    digest: str = ""  # of the transcript, where OpenAI stores it
 
     def is_call(self, item: Mapping[str, Any]) -> bool:
         """Return whether an item calls a tool of the application."""
@@ -294,7 +280,8 @@ class ResponsesReading:
         call = _read_function_call(item, self.names)
         if kind == "function_call":
             return call
-        text = f"{_begin_text(self.freeform[name])}{_escape_text(as_text(item.get('input')))}{_END_OF_TEXT}"
+        parameter, text = _escape_text(self.freeform[name]), _escape_text(as_text(item.get("input")))
+        text = f'{{"{parameter}": "{text}{_END_OF_TEXT}'
         return replace(call, arguments=text, extra={**(call.extra or {}), RESPONSES_SEAL: {"freeform": True}})
 
 
@@ -302,15 +289,7 @@ _PLAIN = ResponsesReading()
 
 
 class ResponsesEncoder:
-    """Encodes the requests of one provider, each message and each tool once.
-
-    Args:
-        model: The model's name.
-        defaults: Fields that the options may overwrite, and the request.
-        options: Fields for each request, as `ResponsesOptions`.
-        is_openai: True if the server refuses anything that is not OpenAI's own, such as unsealed reasoning.
-        stores_transcript: True if requests name the response before them, and hold what is new.
-    """
+    """Encodes the requests of one provider, each message and each tool once."""
 
     def __init__(
         self,
@@ -327,15 +306,11 @@ class ResponsesEncoder:
         _add_options(self._defaults, options)
         self._is_openai = is_openai
         self._has_new_tools = is_openai and not _WITHOUT_REASONING.match(model)
-        self._messages = EncodedOnce(self._encode_items, size_of=len)
+        self._messages = EncodedOnce(partial(_encode_items, sends_open_reasoning=not is_openai), size_of=len)
         self._tools = encode_tools_once(partial(encode_responses_tool, has_new_tools=self._has_new_tools))
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
-        """Return the body of the request: its `options` over everything, one of None takes the field away.
-
-        Raises:
-            ConfigurationError: The request asks for something that the format can't express.
-        """
+        """Return the body of the request: its `options` over everything, one of None takes the field away."""
         body = self._encode_settings(request, streams=streams)
         tools, changes = find_tool_changes(request) if self._has_new_tools else (request.tools or (), ())
         items = self._join_items(request.messages)
@@ -385,7 +360,9 @@ class ResponsesEncoder:
                 groups.setdefault(tool.hints.group, []).append(place)
         for name, places in groups.items():
             head = {"type": "namespace", "name": RESPONSES_DIALECT.tool_name_of(name)}
-            head["description"] = _write_group_description(name, [tools[place] for place in places])
+            named = ", ".join([tools[place].name for place in places[:_MOST_NAMED_TOOLS]])
+            more = f" and {len(places) - _MOST_NAMED_TOOLS} more" if len(places) > _MOST_NAMED_TOOLS else ""
+            head["description"] = f"Tools of {name}: {named}{more}."
             members = [encoded[place] for place in places]
             for place in places:
                 encoded[place] = b""
@@ -463,9 +440,10 @@ class ResponsesEncoder:
                     encoded[place] = b"".join([encoded[place][:-1], b",", to_bytes(fields, "a result")[1:]])
         return encoded
 
-    def _encode_items(self, message: Message) -> bytes:
-        items = encode_responses_message(checked_message(message), sends_open_reasoning=not self._is_openai)
-        return to_bytes(items, f"the {message.role} message")[1:-1]
+
+def _encode_items(message: Message, *, sends_open_reasoning: bool) -> bytes:
+    items = encode_responses_message(checked_message(message), sends_open_reasoning=sends_open_reasoning)
+    return to_bytes(items, f"the {message.role} message")[1:-1]
 
 
 def encode_responses_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
@@ -491,14 +469,9 @@ def encode_responses_message(message: Message, *, sends_open_reasoning: bool = F
 
 
 def encode_responses_tool(definition: ToolDefinition, *, has_new_tools: bool = True) -> JsonObject:
-    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it, or a `SchemaError`.
 
-    Args:
-        definition: The tool.
-        has_new_tools: False for other servers and old models, which know functions alone.
-
-    Raises:
-        SchemaError: The tool is strict and strict mode can't say its schema.
+    Other servers and old models have no new tools: they know functions alone.
     """
     name, freeform = RESPONSES_DIALECT.tool_name_of(definition.name), definition.freeform
     hints = _encode_hints(definition) if has_new_tools else {}
@@ -534,12 +507,6 @@ def _encode_hints(definition: ToolDefinition) -> JsonObject:
         "output_schema": definition.output_schema if hints.shows_output_schema else None,
     }
     return {name: value for name, value in wire.items() if value is not None}
-
-
-def _write_group_description(name: str, tools: Sequence[ToolDefinition]) -> str:
-    names = ", ".join([tool.name for tool in tools[:_MOST_NAMED_TOOLS]])
-    more = f" and {len(tools) - _MOST_NAMED_TOOLS} more" if len(tools) > _MOST_NAMED_TOOLS else ""
-    return f"Tools of {name}: {names}{more}."
 
 
 def find_openai_tools(tools: Sequence[ToolDefinition], given: Sequence[Any]) -> Iterator[Mapping[str, str]]:
@@ -779,17 +746,14 @@ def _read_item(item: Mapping[str, Any], reading: ResponsesReading) -> Iterator[A
         case "reasoning":
             yield _read_reasoning(item)
         case "image_generation_call" if item.get("result"):
-            yield _read_drawn_image(item)
+            media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
+            yield ImageBlock(as_bytes(item.get("result")), media_type=media_type)
         case _:
             yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item))
 
 
 def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return as_items(item.get("content")) if item.get("type") == "message" else ()
-
-
-def _begin_text(parameter: str) -> str:
-    return f'{{"{_escape_text(parameter)}": "'
 
 
 def _escape_text(text: str) -> str:
@@ -801,8 +765,8 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
 
     def _begin_answer(self) -> None:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
-        self._calls: dict[int | str | None, _ResponsesCall] = {}
-        self._response: ChatResponse | None = None
+        self._calls: dict[int | str | None, PartialCall] = {}
+        self._response: ChatResponse  # once it is complete
         self._answer: Mapping[str, Any] = {}
 
     @property
@@ -863,17 +827,14 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         elif kind == "error" or (not kind and event.get("error")):
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if self._response is None:
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._response)
+    def _make_response(self) -> ChatResponse:
+        return self._response
 
     def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
         item = as_mapping(event.get("item"))
         if self._reading.is_call(item):
             read = self._reading.read_call(item)
-            call = self._calls[_find_item_key(event)] = _ResponsesCall(len(self._calls), read.id, read.name)
+            call = self._calls[_find_item_key(event)] = PartialCall(len(self._calls), read.id, read.name)
             kind = item["type"]
             # An item of OpenAI's own is read when it is whole; of a text the end of the JSON is still missing.
             text = "" if kind in self._reading.own else read.arguments
@@ -891,35 +852,15 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         if self._reading.is_call(item):
             if _find_item_key(event) not in self._calls:
                 yield from self._begin_call(event)
-            # Some servers send the arguments only whole.
-            yield from self._calls[_find_item_key(event)].finish(self._reading.read_call(item).arguments)
+            call = self._calls[_find_item_key(event)]
+            arguments, came = self._reading.read_call(item).arguments, "".join(call.pieces)
+            if arguments != came and arguments.startswith(came):  # some servers send the arguments only whole
+                yield call.more(arguments[len(came) :])
 
     def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
-        output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
-        whole: dict[str, Any] = {**answer, "output": output}
-        if is_cut:
-            whole["status"] = "incomplete"
-        self._response = self.read_whole(whole)
-
-
-class _ResponsesCall:
-    __slots__ = ("_pieces", "id", "name", "number")
-
-    def __init__(self, number: int, call_id: str, name: str) -> None:
-        self.number = number
-        self.id = call_id
-        self.name = name
-        self._pieces: list[str] = []
-
-    def more(self, text: str) -> ArgumentsDelta:
-        self._pieces.append(text)
-        return ArgumentsDelta(self.number, self.id, self.name, text)
-
-    def finish(self, arguments: str) -> Iterator[ArgumentsDelta]:
-        """Yield the part of the arguments that has not come yet."""
-        came = "".join(self._pieces)
-        if arguments != came and arguments.startswith(came):
-            yield self.more(arguments[len(came) :])
+        items = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
+        cut = {"status": "incomplete"} if is_cut else {}
+        self._response, self._is_complete = self.read_whole({**answer, "output": items, **cut}), True
 
 
 def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
@@ -927,25 +868,18 @@ def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
     reported = as_mapping(answer.get("usage"))
     read = as_mapping(reported.get("input_tokens_details"))
     wrote = as_mapping(reported.get("output_tokens_details"))
+    # A call of the search that opens a page of an earlier search is free.
+    items = as_items(answer.get("output"))
+    paid = [item for item in items if as_mapping(item.get("action")).get("type") not in ("open_page", "find_in_page")]
+    counts = Counter([_PAID_CALLS.get(as_text(item.get("type")), "") for item in paid])
     return Usage(
         input_tokens=as_count(reported.get("input_tokens")) or 0,
         output_tokens=as_count(reported.get("output_tokens")) or 0,
         reasoning_tokens=as_count(wrote.get("reasoning_tokens")),
         cache_read_tokens=as_count(read.get("cached_tokens")),
         cache_write_tokens=as_count(read.get("cache_write_tokens")),
-        details=usage_details(**_count_paid_calls(as_items(answer.get("output")))),
+        details=usage_details(**{name: count for name, count in counts.items() if name}),
     )
-
-
-def _count_paid_calls(items: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    """Count the calls of OpenAI's own tools that cost something beside their tokens."""
-    kinds = [_PAID_CALLS.get(as_text(item.get("type"))) for item in items if not _is_page_view(item)]
-    return Counter([kind for kind in kinds if kind is not None])
-
-
-def _is_page_view(item: Mapping[str, Any]) -> bool:
-    """Return whether a call of the search opens a page of an earlier search, which is free."""
-    return as_text(as_mapping(item.get("action")).get("type")) in ("open_page", "find_in_page")
 
 
 def _find_response_stop(
@@ -980,11 +914,6 @@ def _read_function_call(item: Mapping[str, Any], names: Mapping[str, str]) -> To
     return ToolCall(
         as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
     )
-
-
-def _read_drawn_image(item: Mapping[str, Any]) -> ImageBlock:
-    media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
-    return ImageBlock(as_bytes(item.get("result")), media_type=media_type)
 
 
 def _find_item_key(event: Mapping[str, Any]) -> int | str | None:

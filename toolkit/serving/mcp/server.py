@@ -46,7 +46,15 @@ from toolkit.errors import ConfigurationError, SchemaError, ToolError
 from toolkit.runtime.backend import loop_waker, start_detached
 from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw_schema import RawSchema
-from toolkit.serving.mcp.tasks import TASKS_CAPABILITY, TASKS_EXTENSION, CallResult, CallTask, CallTasks, knows_tasks
+from toolkit.serving.mcp.tasks import (
+    ONLY_AS_TASK,
+    TASKS_CAPABILITY,
+    TASKS_EXTENSION,
+    CallResult,
+    CallTask,
+    CallTasks,
+    knows_tasks,
+)
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
@@ -192,7 +200,7 @@ def mcp_server(
         call_timeout: Seconds for a call, after which it is cancelled; None for no limit. Tools may have shorter ones.
         task_after: Seconds after which a call becomes a task that the client polls, where the client knows the
             extension for tasks; clients of the revision of 2025-11-25 may ask for one with any call. None for no tasks.
-            A task lives in the process in which the call was made.
+            A tool with the tag ``task_only`` runs only as one. A task lives in the process in which the call was made.
     """
     check_setting("task_after", task_after, float, int, None)
     serving = RegistryServing(registry, ctx, context_for, tools_for, crashes, call_timeout)
@@ -359,7 +367,8 @@ class RegistryServing:
         async with self.enter_context(context) as (registry, _):
             tools = [to_wire_tool(tool) for tool in registry.registrations.values()]
             for tool in tools if self._tasks is not None else ():
-                tool.execution = wire.ToolExecution(task_support="optional")
+                is_only = ONLY_AS_TASK in registry.registrations[tool.name].options.tags
+                tool.execution = wire.ToolExecution(task_support="required" if is_only else "optional")
             return wire.ListToolsResult(tools=tools)
 
     async def call_tool(
@@ -377,6 +386,8 @@ class RegistryServing:
             registration = registry.registrations.get(params.name)
             if registration is None:
                 raise MCPError(wire.INVALID_PARAMS, f"Unknown tool: {params.name}")
+            if ONLY_AS_TASK in registration.options.tags and self._tasks is not None:
+                _require_task(call, task)
             call.is_repeatable = registration.options.idempotent or "read" in registration.options.tags
             with anyio.move_on_after(self._call_timeout):
                 return await self._run_call(call, registration, registry, ctx)
@@ -399,14 +410,29 @@ class RegistryServing:
         if client_call.first is not None:
             return client_call.first
         if client_call.missing is not None:
-            data = wire.MissingRequiredClientCapabilityErrorData(required_capabilities=client_call.missing)
             text = "The tool asks its user something, for which the client lacks a capability."
-            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, text, data.model_dump(by_alias=True, exclude_none=True))
+            raise _make_missing_error(text, client_call.missing)
         if isinstance(observer.crash, MCPError):
             raise observer.crash
         if observer.crash is not None and self._crashes == "reference":
             return _refer_to_log(observer.crash, call)
         return _make_result(given[0], observer.whole or given[0], registration)
+
+
+def _require_task(call: ClientCall, task: CallTask | None) -> None:
+    """Make a call a task; refuse it where the client knows no tasks, or does not ask for one."""
+    if task is not None:
+        task.become_task()
+        return
+    text = f"The tool {call.params.name} runs only as a task."
+    if call.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        raise _make_missing_error(text, wire.ClientCapabilities(extensions={TASKS_EXTENSION: {}}))
+    raise MCPError(wire.METHOD_NOT_FOUND, text)
+
+
+def _make_missing_error(text: str, missing: wire.ClientCapabilities) -> MCPError:
+    data = wire.MissingRequiredClientCapabilityErrorData(required_capabilities=missing)
+    return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, text, data.model_dump(by_alias=True, exclude_none=True))
 
 
 def _find_connection(context: ServerRequestContext[Any, Any]) -> Connection:
@@ -509,7 +535,7 @@ class ClientCall:
     @property
     def is_task(self) -> bool:
         """True if the request has been answered with a task."""
-        return self._task is not None and self._task.is_announced
+        return self._task is not None and self._task.is_task
 
     @property
     def takes_reports(self) -> bool:

@@ -23,6 +23,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import principal_components
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.mcpserver.server import require_client_extension
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp.shared.message import ServerMessageMetadata
 from mcp.types.jsonrpc import HEADER_MISMATCH
@@ -39,7 +40,13 @@ _POLL_MILLISECONDS = 1_000
 _RESULT_SECONDS = 600
 _MOST_TASKS = 1_000
 
+_PAGE = 50
+
+ONLY_AS_TASK = "task_only"
+"""The tag of tools that run only as tasks."""
+
 TASKS_CAPABILITY = wire.ServerTasksCapability(
+    list=wire.TasksListCapability(),
     cancel=wire.TasksCancelCapability(),
     requests=wire.ServerTasksRequestsCapability(tools=wire.TasksToolsCapability(call=wire.TasksCallCapability())),
 )
@@ -56,12 +63,20 @@ class _Question:
 
 
 class CallTask:
-    """A call that is a task, or may become one."""
+    """A call that is a task, or may become one.
 
-    def __init__(self, owner: object) -> None:
+    Args:
+        owner: The user whose call it is; None where users are not distinguished.
+        lister: The user, or else the session, for whom it is listed; None where it is listed for nobody.
+        number: The place in the list.
+    """
+
+    def __init__(self, owner: object, lister: object, number: int) -> None:
         self.id = secrets.token_urlsafe(24)
         self.owner = owner
-        self.is_announced = False
+        self.lister = lister
+        self.number = number
+        self.is_task = False
         self.ended: float | None = None
         self._created = self._updated = _read_clock()
         self._message: str | None = None
@@ -76,7 +91,7 @@ class CallTask:
         try:
             with self._scope:
                 outcome = await make(self)
-                while self.is_announced and isinstance(outcome, wire.InputRequiredResult):
+                while self.is_task and isinstance(outcome, wire.InputRequiredResult):
                     outcome = await make(self)  # the question was for the request: now the task asks it
                 self._outcome = outcome
         except MCPError as error:
@@ -88,6 +103,11 @@ class CallTask:
             self.ended = time.monotonic()
             self._questions.clear()
             self._note_change()
+
+    def become_task(self) -> None:
+        """Have the request answered with a task, however short the call is."""
+        self.is_task = True
+        self._note_change()
 
     def cancel(self) -> None:
         """Cancel the call."""
@@ -129,15 +149,21 @@ class CallTask:
         question.answered.set()
         self._note_change()
 
+    async def wait_for_task(self) -> None:
+        """Wait until the call asks something, or is to be a task, or has ended."""
+        await self._wait_until(lambda: self.is_task or bool(self._questions))
+
     async def wait_for_question(self) -> tuple[str, wire.ElicitRequest] | None:
         """Wait until the call asks something, and return the oldest open question; None when it has ended."""
-        while self.ended is None and not self._questions:
-            await self._changed.wait()
+        await self._wait_until(lambda: bool(self._questions))
         return next(((key, question.request) for key, question in self._questions.items()), None)
 
     async def wait_for_end(self) -> None:
         """Wait until the call has ended."""
-        while self.ended is None:
+        await self._wait_until(lambda: False)
+
+    async def _wait_until(self, has_come: Callable[[], bool]) -> None:
+        while self.ended is None and not has_come():
             await self._changed.wait()
 
     def read_outcome(self) -> CallResult:
@@ -211,6 +237,7 @@ class CallTasks:
         self._call = call
         self._after = after
         self._tasks: dict[str, CallTask] = {}
+        self._begun = 0
 
     def add_to(self, server: Server[Any]) -> None:
         """Serve the requests about tasks."""
@@ -224,6 +251,7 @@ class CallTasks:
         }
         for name, handler in handlers.items():
             server.add_request_handler(f"tasks/{name}", _TaskParams, handler)
+        server.add_request_handler("tasks/list", wire.PaginatedRequestParams, self._list_tasks)
 
     def close(self) -> None:
         """Cancel all calls."""
@@ -235,11 +263,11 @@ class CallTasks:
         task = self._start_call(context, params)
         try:
             with anyio.move_on_after(self._after):
-                await task.wait_for_question()
+                await task.wait_for_task()
         except BaseException:
             task.cancel()
             raise
-        if task.ended is not None:
+        if task.ended is not None and not task.is_task:
             return task.read_outcome()
         self._announce_task(task)
         return {**task.describe(is_modern=True), "resultType": "task"}
@@ -256,7 +284,8 @@ class CallTasks:
         return {"task": task.describe(is_modern=False)}
 
     def _start_call(self, context: Context, params: wire.CallToolRequestParams) -> CallTask:
-        task = CallTask(_find_owner(context))
+        self._begun += 1
+        task = CallTask(_find_owner(context), _find_lister(context), self._begun)
         start_detached(partial(task.run, partial(self._call, context, params)))
         return task
 
@@ -277,7 +306,7 @@ class CallTasks:
                 raise MCPError(wire.INVALID_REQUEST, f"More than {_MOST_TASKS} tasks of this user are running.")
             del self._tasks[ended.id]
         self._tasks[task.id] = task
-        task.is_announced = True
+        task.is_task = True
 
     def _find_task(self, context: Context, params: _TaskParams) -> CallTask:
         if _is_modern(context):
@@ -285,8 +314,8 @@ class CallTasks:
             named = None if context.request is None else context.request.headers.get(MCP_NAME_HEADER)
             if named is not None and decode_header_value(named) != params.task_id:
                 raise MCPError(HEADER_MISMATCH, "The header Mcp-Name names another task than the request.")
-        elif context.protocol_version != _REVISION:
-            raise MCPError(wire.METHOD_NOT_FOUND, "Method not found", context.method)
+        else:
+            _check_revision(context)
         task = self._tasks.get(params.task_id)
         if task is None or task.owner != _find_owner(context):
             raise MCPError(wire.INVALID_PARAMS, "There is no such task, or not any more.")
@@ -294,6 +323,17 @@ class CallTasks:
 
     async def _get_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         return self._find_task(context, params).describe(is_modern=_is_modern(context))
+
+    async def _list_tasks(self, context: Context, params: wire.PaginatedRequestParams) -> dict[str, Any]:
+        """Return a page of the tasks of this user, the oldest first; in later revisions nobody may list any."""
+        _check_revision(context)
+        cursor, lister = params.cursor or "0", _find_lister(context)
+        if not cursor.isdecimal():
+            raise MCPError(wire.INVALID_PARAMS, "The cursor is none that this server gave.")
+        behind = [each for each in self._tasks.values() if each.lister == lister and each.number > int(cursor)]
+        page = behind[:_PAGE] if lister is not None else []
+        following = {"nextCursor": str(page[-1].number)} if len(behind) > len(page) > 0 else {}
+        return {"tasks": [task.describe(is_modern=False) for task in page], **following}
 
     async def _update_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         task = self._find_task(context, params)
@@ -313,8 +353,7 @@ class CallTasks:
 
     async def _get_result(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         """Ask what the call asks, and return its result when it ends."""
-        if _is_modern(context):
-            raise MCPError(wire.METHOD_NOT_FOUND, "Method not found", context.method)
+        _check_revision(context)
         task = self._find_task(context, params)
         while (question := await task.wait_for_question()) is not None:
             key, request = question
@@ -332,6 +371,18 @@ def knows_tasks(context: Context) -> bool:
 
 def _is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _check_revision(context: Context) -> None:
+    if context.protocol_version != _REVISION:
+        raise MCPError(wire.METHOD_NOT_FOUND, "Method not found", context.method)
+
+
+def _find_lister(context: Context) -> object:
+    """Return the user, or else the session, of a request: over pipes all are of one."""
+    if context.request is None:
+        return True
+    return _find_owner(context) or context.request.headers.get(MCP_SESSION_ID_HEADER)
 
 
 def _find_owner(context: Context) -> object:

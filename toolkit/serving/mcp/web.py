@@ -9,20 +9,26 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast, overload, runtime_checkable
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 import jwt
 from anyio.abc import TaskStatus
+from mcp.server import Server, ServerRequestContext
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
 from mcp.server.auth.settings import AuthSettings
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventCallback, EventMessage, EventStore
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -31,13 +37,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import Unpack
 
+from toolkit.asgi_server import serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
-from toolkit.runtime.backend import cancellation_mark
+from toolkit.runtime.backend import cancellation_mark, start_detached
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
-from toolkit.web_server import serve_app
 
 _logger = logging.getLogger("toolkit.serving")
 
@@ -129,12 +135,14 @@ class JwtVerifier(TokenVerifier):
 
 
 class _TokenReader(TokenVerifier):
-    """A verifier by a function of the token."""
+    """A verifier by a function of the token; tokens that are too long to be any are refused before they are read."""
 
     def __init__(self, find_holder: Callable[[str], Holder | Awaitable[Holder]]) -> None:
         self._find_holder = find_holder
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        if len(token) > _LONGEST_TOKEN:
+            return None
         try:
             found = self._find_holder(token)
             holder = await found if isawaitable(found) else found
@@ -149,38 +157,27 @@ class _TokenReader(TokenVerifier):
         return None
 
 
-class _BoundedVerifier(TokenVerifier):
-    """Refuses tokens that are too long to be any, before they are read."""
-
-    def __init__(self, verifier: TokenVerifier) -> None:
-        self._verifier = verifier
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        return None if len(token) > _LONGEST_TOKEN else await self._verifier.verify_token(token)
-
-
 def make_verifier(auth: Auth) -> TokenVerifier:
     """Return the verifier that `auth` means.
 
     Raises:
         ConfigurationError: It is none of the kinds of `Auth`.
     """
-    given = cast("object", auth)
+    given = cast("Any", auth)
     if isinstance(given, str):
-        return make_verifier({given: AccessToken(token=given, client_id="token", scopes=[])})
+        given = {given: AccessToken(token=given, client_id="token", scopes=[])}
     if isinstance(given, Mapping):
         table = [(token.encode(), holder) for token, holder in cast("Mapping[str, str | AccessToken]", given).items()]
         if not table or not all(token for token, _ in table):
             raise ConfigurationError("auth= has a token without text: everybody could call the tools")
-        return _BoundedVerifier(_TokenReader(lambda token: _find_in_table(token, table)))
-    if hasattr(given, "verify_token"):
-        return _BoundedVerifier(cast("TokenVerifier", given))
-    if callable(given):
-        return _BoundedVerifier(_TokenReader(cast("Callable[[str], Holder]", given)))
-    raise ConfigurationError(
-        f"auth= takes a token, a table of users by token, a function of the token or a TokenVerifier, not "
-        f"{describe_value(given)}"
-    )
+        return _TokenReader(lambda token: _find_in_table(token, table))
+    find = getattr(given, "verify_token", given)
+    if not callable(find):
+        raise ConfigurationError(
+            f"auth= takes a token, a table of users by token, a function of the token or a TokenVerifier, not "
+            f"{describe_value(given)}"
+        )
+    return _TokenReader(cast("Callable[[str], Holder]", find))
 
 
 def _find_in_table(token: str, table: Iterable[tuple[bytes, str | AccessToken]]) -> Holder:
@@ -232,8 +229,101 @@ def _find_caller(scope: Scope) -> object:
     return (scope.get("client") or ("",))[0]
 
 
+class _SessionStreams:
+    """The messages of one session, for clients that come back for them.
+
+    Of each stream the last 100 are kept, of the streams that have their answer the last 20.
+    """
+
+    def __init__(self) -> None:
+        self._streams: OrderedDict[str, deque[tuple[int, JSONRPCMessage]]] = OrderedDict()
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        self._count = 0
+        self._changed = anyio.Event()
+
+    def store(self, stream: str, message: JSONRPCMessage | None) -> str:
+        """Store a message, or None at the beginning of a stream; return its id."""
+        self._count += 1
+        if message is None:
+            self._streams[stream] = deque(maxlen=_MOST_STREAM_MESSAGES)
+            self._answered.pop(stream, None)
+        else:
+            messages = self._streams.setdefault(stream, deque(maxlen=_MOST_STREAM_MESSAGES))
+            messages.append((self._count, message))
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                self._answered[stream] = None
+        while len(self._answered) > _MOST_ANSWERED_STREAMS:
+            self._streams.pop(self._answered.popitem(last=False)[0], None)
+        self._changed.set()
+        self._changed = anyio.Event()
+        return f"{stream}:{self._count}"
+
+    async def replay(self, last_id: str, send: EventCallback, seconds: float) -> None:
+        """Send what came after a message, and what comes, until the answer has come or the time is over."""
+        stream, _, number = last_id.rpartition(":")
+        last = int(number) if number.isdecimal() else 0
+        with anyio.move_on_after(seconds):
+            while True:
+                changed, messages = self._changed, self._streams.get(stream)
+                if messages is None:
+                    error = ErrorData(code=INVALID_REQUEST, message="The answer is not available any more.")
+                    await send(EventMessage(JSONRPCError(jsonrpc="2.0", id=stream, error=error)))
+                    return
+                for count, message in [each for each in messages if each[0] > last]:
+                    await send(EventMessage(message, f"{stream}:{count}"))
+                    last = count
+                if stream in self._answered:
+                    return
+                await changed.wait()
+
+
+_session: ContextVar[_SessionStreams] = ContextVar("toolkit_mcp_session_streams")
+"""The streams of the session of the current request: the SDK has one store for all sessions, of the same ids."""
+
+
+class _ResumableStreams(EventStore):
+    """Ends streams of answers, and lets the clients come back for the rest.
+
+    A stream that is resumed is read from here alone: the SDK, which would go on with it, may lose messages in between.
+    """
+
+    def __init__(self, seconds: float, server: Server[Any]) -> None:
+        self._seconds = seconds
+        server.middleware.append(self.end_long_streams)
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Store a message of the session of this request."""
+        return _session.get().store(stream_id, message)
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> None:
+        """Send the messages of the session of this request that came after one, and those that come."""
+        await _session.get().replay(last_event_id, send_callback, self._seconds)
+
+    async def end_long_streams(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Serve a request, whose stream is ended where it takes long and the client can come back."""
+        end_stream, scope = ctx.close_sse_stream, anyio.CancelScope()
+        if end_stream is None:
+            return await call_next(ctx)
+
+        async def end_later() -> None:
+            with scope:
+                await anyio.sleep(self._seconds)
+                await end_stream()
+
+        start_detached(end_later)
+        try:
+            return await call_next(ctx)
+        finally:
+            scope.cancel()
+
+
 _PATH = "/mcp"
+_LAST_PORT = 65_535
 _BODY_SECONDS = 30.0
+_IDLE_SECONDS = 1_800.0
+_RETRY_MILLISECONDS = 500
+_MOST_STREAM_MESSAGES = 100
+_MOST_ANSWERED_STREAMS = 20
 
 
 class McpAppKeywords(McpServerKeywords, total=False):
@@ -245,6 +335,7 @@ class McpAppKeywords(McpServerKeywords, total=False):
     allowed_origins: Sequence[str]
     sessions: bool
     max_sessions: int
+    stream_seconds: float | None
     requests_per_minute: int | None
 
 
@@ -278,6 +369,7 @@ def mcp_app(
     allowed_origins: Sequence[str] = (),
     sessions: bool = True,
     max_sessions: int = 10_000,
+    stream_seconds: float | None = None,
     requests_per_minute: int | None = 6_000,
     **options: Any,
 ) -> Starlette:
@@ -305,6 +397,9 @@ def mcp_app(
         sessions: False serves clients of older revisions without sessions, so that any process may answer any request;
             such clients can't be asked for approval. Current ones have no sessions.
         max_sessions: How many sessions may be open at once; each ends after 30 minutes without a request.
+        stream_seconds: Seconds after which the stream of an answer is ended and the client comes back for the rest,
+            where proxies cut long ones; a client of the revision of 2025-11-25 then goes on after a lost connection,
+            too. None ends no stream and stores no answers. Current revisions have tasks for long calls.
         requests_per_minute: How often each user may ask, or each address without `auth`; others get status 429. None
             for no bound.
         options: Those of `mcp_server`.
@@ -314,11 +409,16 @@ def mcp_app(
     """
     check_setting("sessions", sessions, True, False)
     guard = OriginGuard(allowed_hosts, allowed_origins)
+    check_setting("stream_seconds", stream_seconds, float, int, None)
     settings, verifier = _read_auth(auth)
-    app = mcp_server(registry, ctx, **options).streamable_http_app(
+    server = mcp_server(registry, ctx, **options)
+    app = server.streamable_http_app(
         streamable_http_path=path,
         stateless_http=not sessions,
         max_sessions=max_sessions,
+        session_idle_timeout=_IDLE_SECONDS,
+        event_store=None if stream_seconds is None else _ResumableStreams(stream_seconds, server),
+        retry_interval=_RETRY_MILLISECONDS,
         # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         auth=settings,
@@ -404,7 +504,7 @@ async def serve_mcp_http(
 
 
 class _Guarded:
-    """Accepts only requests for an allowed host and from an allowed page, which arrive in time.
+    """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session.
 
     A client that disconnects is no error.
     """
@@ -412,34 +512,46 @@ class _Guarded:
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
         self._guard = guard
+        # The tasks of a session hold its streams, as their context is that of the request that opened it.
+        self._sessions: WeakValueDictionary[str, _SessionStreams] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            headers = Headers(scope=scope)
-            refusal = None
-            if not self._guard.allows_host(headers.getlist("host")):
-                refusal = PlainTextResponse("Invalid Host header", 421)
-            elif not self._guard.allows_origin(headers.getlist("origin")):
-                refusal = PlainTextResponse("Invalid Origin header", 403)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = None
+        if not self._guard.allows_host(headers.getlist("host")):
+            refusal = PlainTextResponse("Invalid Host header", 421)
+        elif not self._guard.allows_origin(headers.getlist("origin")):
+            refusal = PlainTextResponse("Invalid Origin header", 403)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        streams = self._sessions.get(headers.get(MCP_SESSION_ID_HEADER, "")) or _SessionStreams()
+        request = _TimedRequest(receive, send, partial(self._sessions.setdefault, default=streams))
+        before = _session.set(streams)
         try:
-            if scope["type"] == "http":
-                request = _TimedRequest(receive, send)
-                await self._app(scope, request.receive, request.send)
-            else:
-                await self._app(scope, receive, send)
+            await self._app(scope, request.receive, request.send)
         except ClientDisconnect:
             _logger.debug("a client went away before its request was whole")
+        finally:
+            _session.reset(before)
 
 
 class _TimedRequest:
-    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408."""
+    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408.
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    Args:
+        receive: Receives the messages of the request.
+        send: Sends those of the answer.
+        on_session: Called with the id of the session that the answer names.
+    """
+
+    def __init__(self, receive: Receive, send: Send, on_session: Callable[[str], object]) -> None:
         self._receive = receive
         self._send = send
+        self._on_session = on_session
         self._deadline = anyio.current_time() + _BODY_SECONDS
         self._is_whole = False
         self._is_late = False
@@ -457,24 +569,24 @@ class _TimedRequest:
 
     async def send(self, message: Message) -> None:
         """Send a message of the answer."""
-        if self._is_late and message["type"] == "http.response.start":
-            message = {**message, "status": 408}
+        if message["type"] == "http.response.start":
+            session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
+            if session is not None:
+                self._on_session(session)
+            if self._is_late:
+                message = {**message, "status": 408}
         await self._send(message)
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-_ORIGIN_PORTS = {"http": 80, "https": 443}
-_HOST = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}|\*))?")
-_ORIGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>[^/?#@\\\s]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A host and a port; None means the default one, ``*`` any."""
-
-    host: str
-    port: int | str | None
+_PORTS = {"http": 80, "https": 443}
+_PLACE = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?"
+    r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}|\*))?"
+)
+_Place: TypeAlias = tuple[str, str, int | str | None]
+"""The scheme of an origin, empty for a host; the host; and the port, ``*`` for any."""
 
 
 class OriginGuard:
@@ -490,60 +602,40 @@ class OriginGuard:
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        self._hosts = [_Place(host, "*") for host in LOOPBACK] + [_read_host(host) for host in hosts]
-        self._origins = [(scheme, _Place(host, "*")) for scheme in _ORIGIN_PORTS for host in LOOPBACK]
+        self._allowed: set[_Place] = {(scheme, host, "*") for scheme in ("", *_PORTS) for host in LOOPBACK}
+        for host in hosts:
+            self._allowed.add(_check_place(host, "host", "'tools.example.com', or 'tools.example.com:*' for any port"))
         for origin in origins:
-            read = _read_origin(origin)
-            if read is None:
-                raise ConfigurationError(f"{origin!r} is no origin: write one like 'https://app.example.com'")
-            self._origins.append(read)
+            self._allowed.add(_check_place(origin, "origin", "'https://app.example.com'"))
 
     def allows_host(self, values: Sequence[str]) -> bool:
         """Return whether the ``Host`` headers of a request are one, and name an allowed host."""
-        asked = _read_place(values[0]) if len(values) == 1 else None
-        return asked is not None and asked.port != "*" and any(_is_meant(asked, place, None) for place in self._hosts)
+        return len(values) == 1 and self._allows(_read_place(values[0], is_origin=False))
 
     def allows_origin(self, values: Sequence[str]) -> bool:
         """Return whether the ``Origin`` headers of a request are none, as of a program, or one that is allowed."""
-        if not values:
-            return True
-        read = _read_origin(values[0]) if len(values) == 1 else None
-        if read is None or read[1].port == "*":
+        return not values or (len(values) == 1 and self._allows(_read_place(values[0], is_origin=True)))
+
+    def _allows(self, asked: _Place | None) -> bool:
+        if asked is None or asked[2] == "*":
             return False
-        scheme, place = read
-        return any(
-            scheme == allowed and _is_meant(place, meant, _ORIGIN_PORTS.get(scheme)) for allowed, meant in self._origins
-        )
+        return asked in self._allowed or (*asked[:2], "*") in self._allowed
 
 
-def _is_meant(asked: _Place, meant: _Place, default_port: int | None) -> bool:
-    if asked.host != meant.host:
-        return False
-    return meant.port == "*" or (asked.port or default_port) == (meant.port or default_port)
-
-
-def _read_host(host: str) -> _Place:
-    place = _read_place(host)
+def _check_place(text: str, kind: str, example: str) -> _Place:
+    place = _read_place(text, is_origin=kind == "origin")
     if place is None:
-        raise ConfigurationError(
-            f"{host!r} is no host: write one like 'tools.example.com', or 'tools.example.com:*' for any port"
-        )
+        raise ConfigurationError(f"{text!r} is no {kind}: write one like {example}")
     return place
 
 
-def _read_place(text: str) -> _Place | None:
-    found = _HOST.fullmatch(text)
-    if found is None:
+def _read_place(text: str, *, is_origin: bool) -> _Place | None:
+    """Return a host or an origin, with the port of its scheme where it names none; None where it is neither."""
+    found = _PLACE.fullmatch(text)
+    if found is None or (found["scheme"] is not None) != is_origin:
         return None
-    port = found["port"]
-    if port is not None and port != "*":
-        port = int(port)
-        if port > 65535:
-            return None
-    return _Place(found["host"].strip("[]").lower(), port)
-
-
-def _read_origin(text: str) -> tuple[str, _Place] | None:
-    found = _ORIGIN.fullmatch(text)
-    place = None if found is None else _read_place(found["place"])
-    return None if found is None or place is None else (found["scheme"].lower(), place)
+    scheme, port = (found["scheme"] or "").lower(), found["port"]
+    number: int | str | None = int(port) if port and port != "*" else port or _PORTS.get(scheme)
+    if isinstance(number, int) and number > _LAST_PORT:
+        return None
+    return scheme, found["host"].strip("[]").lower(), number

@@ -18,7 +18,7 @@ from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from toolkit.sources.mcp.login import oauth_login
+    from toolkit.sources.mcp.login import DeviceCode, device_login, oauth_login
     from toolkit.sources.mcp.native_tool import MCPNativeTool
     from toolkit.sources.mcp.servers import HttpServer, McpServer, StdioServer, http, mcp_servers, sse, stdio
     from toolkit.sources.mcp.session import McpAuthError, McpConnectionError, McpNotFoundError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DeviceCode",
     "Elicitation",
     "ElicitationCallback",
     "HttpServer",
@@ -49,6 +50,7 @@ __all__ = [
     "SamplingApproval",
     "SamplingRequest",
     "StdioServer",
+    "device_login",
     "http",
     "mcp_servers",
     "mcp_tools",

@@ -1,4 +1,4 @@
-"""The login of a person at an MCP server, in a browser; the tokens are in a file for its owner alone."""
+"""The login of a person at an MCP server, in a browser here or elsewhere; the tokens are in a file for its owner."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import logging
 import sys
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import anyio.to_thread
+import httpx2
 from anyio.abc import SocketListener, SocketStream
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from pydantic import BaseModel, ValidationError
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
 
 from toolkit.foreign_text import strip_hidden
-from toolkit.http_replies import split_url
+from toolkit.http_client import split_url
 from toolkit.private_files import replace_private
+from toolkit.sources.mcp.servers import WEB_PAGE
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 _PATH = "/callback"
@@ -29,6 +33,13 @@ _MOST_HEAD_BYTES = 16_384
 _HEAD_SECONDS = 10.0
 _LONGEST_ERROR = 200
 _PAGE = "<!doctype html><title>Login</title><p>{}</p>"
+_DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_SHORTEST_POLL = 0.05
+_SLOWER = 5.0  # seconds that are added to the pause where a server asks for it (RFC 8628)
+
+
+class _ServerMetadata(OAuthMetadata):
+    device_authorization_endpoint: AnyHttpUrl | None = None
 
 
 class _Saved(BaseModel):
@@ -38,17 +49,19 @@ class _Saved(BaseModel):
     tokens: OAuthToken | None = None
     expires: float | None = None  # in seconds since 1970
     client: OAuthClientInformationFull | None = None
+    issuer: _ServerMetadata | None = None  # the authorization server: other processes renew the tokens there
 
 
 class _TokenFile:
     """The tokens of one person at one server."""
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(self, path: Path, url: str, client_id: str | None) -> None:
         self._path = path
         self._url = url
+        self._client_id = client_id
 
     async def get_tokens(self) -> OAuthToken | None:
-        saved = await self._read_file()
+        saved = await self.read_file()
         if saved.tokens is None or saved.expires is None or time.time() < saved.expires:
             return saved.tokens
         # The SDK does not know the age of a token that was stored: one without text it renews.
@@ -56,15 +69,17 @@ class _TokenFile:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         expires = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        await self._update_file(tokens=tokens, expires=expires)
+        await self.update_file(tokens=tokens, expires=expires)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return (await self._read_file()).client
+        if self._client_id is not None:
+            return OAuthClientInformationFull(client_id=self._client_id)
+        return (await self.read_file()).client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        await self._update_file(client=client_info)
+        await self.update_file(client=client_info)
 
-    async def _read_file(self) -> _Saved:
+    async def read_file(self) -> _Saved:
         def read() -> _Saved:
             saved = _Saved.model_validate_json(self._path.read_bytes())
             return saved if saved.url == self._url else _Saved(url=self._url)
@@ -77,14 +92,33 @@ class _TokenFile:
             _logger.warning("%s has no tokens that can be read (%s): log in again", self._path, type(error).__name__)
             return _Saved(url=self._url)
 
-    async def _update_file(self, **fields: Any) -> None:
-        saved = (await self._read_file()).model_copy(update=fields)
+    async def update_file(self, **fields: Any) -> None:
+        saved = (await self.read_file()).model_copy(update=fields)
 
         def write() -> None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_private(self._path, saved.model_dump_json(exclude_none=True))
 
         await anyio.to_thread.run_sync(write)
+
+
+class _Login(OAuthClientProvider):
+    """The SDK's login, which after a restart renews the tokens at the authorization server that issued them."""
+
+    def __init__(self, url: str, tokens: str | Path, client_id: str | None, metadata: OAuthClientMetadata) -> None:
+        split_url(url, "the URL of an MCP server")
+        self._file = _TokenFile(Path(tokens).expanduser(), url, client_id)
+        super().__init__(url, metadata, self._file)
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        if self.context.oauth_metadata is None:
+            self.context.oauth_metadata = (await self._file.read_file()).issuer
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        await super()._handle_token_response(response)
+        if (issuer := self.context.oauth_metadata) is not None:
+            await self._file.update_file(issuer=_ServerMetadata.model_validate(issuer.model_dump()))
 
 
 def oauth_login(
@@ -96,6 +130,7 @@ def oauth_login(
     port: int = 33_418,
     timeout: float = 300.0,
     name: str = "toolkit",
+    client_id: str | None = None,
 ) -> OAuthClientProvider:
     """Return the `auth` of a server at which a person logs in, in a browser on this machine.
 
@@ -118,22 +153,193 @@ def oauth_login(
         port: The port of this machine to which the browser returns. Servers compare it with that of the registration.
         timeout: Seconds for the login; `connect_timeout` of `mcp_tools` ends it as well.
         name: The name of this application on the login page.
+        client_id: The id of this application, where it was registered by hand; None registers it at the first login.
 
     Raises:
         ConfigurationError: The URL is none, or not absolute.
     """
-    split_url(url, "the URL of an MCP server")
     browser = _Browser(open_page or _open_browser, port, timeout)
     metadata = OAuthClientMetadata.model_validate(
         {"client_name": name, "redirect_uris": [f"http://127.0.0.1:{port}{_PATH}"], "scope": scope}
     )
-    storage = _TokenFile(Path(tokens).expanduser(), url)
-    return OAuthClientProvider(url, metadata, storage, browser.visit_page, browser.wait_for_return)
+    login = _Login(url, tokens, client_id, metadata)
+    login.context.redirect_handler, login.context.callback_handler = browser.visit_page, browser.wait_for_return
+    return login
 
 
 def _open_browser(page: str) -> None:
     sys.stderr.write(f"Log in at {page}\n")
     webbrowser.open(page)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCode:
+    """A code with which a person logs in on any device with a browser.
+
+    Args:
+        page: The page on which the code is entered.
+        code: The code.
+        link: The page with the code filled in, such as for a QR code; None if the server has none.
+        seconds: How long the code is valid.
+    """
+
+    page: str
+    code: str
+    link: str | None
+    seconds: float
+
+
+def device_login(
+    url: str,
+    *,
+    tokens: str | Path,
+    scope: str | None = None,
+    show_code: Callable[[DeviceCode], object | Awaitable[object]] | None = None,
+    timeout: float = 900.0,
+    name: str = "toolkit",
+    client_id: str | None = None,
+) -> OAuthClientProvider:
+    """Return the `auth` of a server at which a person logs in on another device, such as a phone (RFC 8628).
+
+    ::
+
+        url = "https://example.com/mcp"
+        server = http(url, auth=device_login(url, tokens="~/.config/my-app/example.json"))
+        async with mcp_tools(server, connect_timeout=900) as tools:
+            ...
+
+    For programs on machines without a browser. All else is as for `oauth_login`, also the errors and the files.
+
+    Args:
+        url: That of the server.
+        tokens: The file for the tokens of this person at this server, readable for its owner alone.
+        scope: The scopes to ask for, with spaces; None asks for those that the server names.
+        show_code: Shows the person a code and its page; it may be async. None writes them on standard error.
+        timeout: Seconds for the login, if the code is valid so long; `connect_timeout` of `mcp_tools` ends it as well.
+        name: The name of this application on the login page.
+        client_id: The id of this application, where it was registered by hand; None registers it at the first login.
+    """
+    grants = [_DEVICE_GRANT, "refresh_token"]
+    metadata = OAuthClientMetadata(
+        redirect_uris=None, client_name=name, scope=scope, grant_types=grants, response_types=[]
+    )
+    return _DeviceLogin(url, tokens, client_id, metadata, show_code or _write_code, timeout)
+
+
+def _write_code(code: DeviceCode) -> None:
+    sys.stderr.write(f"Log in at {code.page} with the code {code.code}\n")
+
+
+class _DeviceGrant(BaseModel):
+    device_code: str
+    user_code: str = Field(max_length=100)
+    verification_uri: str
+    verification_uri_complete: str | None = None
+    expires_in: float = Field(gt=0)
+    interval: float = 5.0
+
+
+class _Refusal(BaseModel):
+    error: str = "no reason"
+
+
+class _DeviceLogin(_Login):
+    """A login by a code: the SDK's flow, in which the token is requested until it is granted."""
+
+    def __init__(
+        self,
+        url: str,
+        tokens: str | Path,
+        client_id: str | None,
+        metadata: OAuthClientMetadata,
+        show_code: Callable[[DeviceCode], object | Awaitable[object]],
+        timeout: float,
+    ) -> None:
+        super().__init__(url, tokens, client_id, metadata)
+        self._show_code = show_code
+        self._timeout = timeout
+        self._offered: _ServerMetadata | None = None
+        self._code_request: httpx2.Request | None = None
+
+    async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        flow = super()._auth_flow(request)
+        try:
+            asked = await anext(flow)
+            while True:
+                response = yield asked
+                if asked is self._code_request:
+                    grant = await self._read_grant(response)
+                    ends, pause = anyio.current_time() + min(grant.expires_in, self._timeout), grant.interval
+                    error: str | None = "authorization_pending"
+                    while error in ("authorization_pending", "slow_down"):
+                        pause += _SLOWER if error == "slow_down" else 0
+                        await self._wait_for_poll(pause, ends)
+                        response = yield self._make_request(
+                            self._get_token_endpoint(), grant_type=_DEVICE_GRANT, device_code=grant.device_code
+                        )
+                        error = None if response.is_success else await _read_refusal(response)
+                    if error is not None:
+                        raise OAuthFlowError(f"the login was refused: {error}")
+                elif "/.well-known/" in asked.url.path and response.status_code == 200:
+                    with suppress(ValidationError):
+                        self._offered = _ServerMetadata.model_validate_json(await response.aread())
+                asked = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        server, offered = self.context.oauth_metadata, self._offered
+        # The SDK has checked the issuer, and dropped the field that is needed here.
+        if server is not None and offered is not None and offered.issuer == server.issuer:
+            server = self.context.oauth_metadata = offered
+        endpoint = server.device_authorization_endpoint if isinstance(server, _ServerMetadata) else None
+        if endpoint is None:
+            raise OAuthFlowError("the authorization server offers no login by a code: use oauth_login")
+        scope = self.context.client_metadata.scope
+        self._code_request = self._make_request(str(endpoint), **({"scope": scope} if scope else {}))
+        return self._code_request
+
+    def _make_request(self, url: str, **fields: str) -> httpx2.Request:
+        if self.context.client_info is not None:
+            fields["client_id"] = self.context.client_info.client_id
+        if self.context.should_include_resource_param(self.context.protocol_version):
+            fields["resource"] = self.context.get_resource_url()
+        data, headers = self.context.prepare_token_auth(fields, {"Accept": "application/json"})
+        return httpx2.Request("POST", url, data=data, headers=headers)
+
+    async def _read_grant(self, response: httpx2.Response) -> _DeviceGrant:
+        """Return the code that a server has issued, which the person has been shown."""
+        if not response.is_success:
+            raise OAuthFlowError(f"no code was issued: {await _read_refusal(response)}")
+        try:
+            grant = _DeviceGrant.model_validate_json(await response.aread())
+        except ValidationError as error:
+            raise OAuthFlowError(f"no code was issued: the answer has {error.error_count()} problems") from None
+        link = grant.verification_uri_complete
+        if not all(WEB_PAGE.fullmatch(page) for page in (grant.verification_uri, link or grant.verification_uri)):
+            raise OAuthFlowError("the code is to be entered on what is no page of the web")
+        code = strip_hidden(grant.user_code)
+        shown = DeviceCode(page=grant.verification_uri, code=code, link=link, seconds=grant.expires_in)
+        outcome = self._show_code(shown)
+        if isawaitable(outcome):
+            await outcome
+        return grant
+
+    async def _wait_for_poll(self, pause: float, ends: float) -> None:
+        pause = max(pause, _SHORTEST_POLL)
+        if not anyio.current_time() + pause < ends:  # also where the server sends no number
+            raise OAuthFlowError("nobody logged in while the code was valid")
+        await anyio.sleep(pause)
+
+
+async def _read_refusal(response: httpx2.Response) -> str:
+    try:
+        error = _Refusal.model_validate_json(await response.aread()).error
+    except ValidationError:
+        error = f"HTTP {response.status_code}"
+    return strip_hidden(error)[:_LONGEST_ERROR]
 
 
 class _Browser:

@@ -135,7 +135,14 @@ class MCPNativeTool:
     """
 
     def __init__(
-        self, session: McpSession, tool: wire.Tool, *, name: str, limits: ServerLimits, trust: Trust, hints: Trust
+        self,
+        session: McpSession,
+        tool: wire.Tool,
+        *,
+        name: str,
+        limits: ServerLimits,
+        trust: Trust = "untrusted",
+        hints: Trust = "untrusted",
     ) -> None:
         self.definition: ToolDefinition = make_definition(tool, name)
         options = read_options(tool, session.server, limits.timeout, trust=trust, hints=hints)
@@ -143,36 +150,10 @@ class MCPNativeTool:
         self.is_described_outside: bool = hints == "untrusted"
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
         self.counter: UsageCounter | None = None
-        self._calls = ServerCalls(tool, session.server.name, limits, is_repeatable=options.idempotent)
         self.original_name: str = tool.name
         self.listed = tool
         self._session = session
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.definition.name} of {self._session.server.name}>"
-
-    async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
-        """Call it on the server; its progress is reported here, and a cancellation is sent."""
-        return await self._calls.run(self._session, arguments, context)
-
-
-class ServerCalls:
-    """Calls one tool of a server.
-
-    Structured content is checked with the bounds of the checks of arguments; an output schema that can't be checked
-    within them is ignored, with a warning in the log.
-
-    Args:
-        tool: The tool, as its server lists it.
-        server_name: The server's name in logs.
-        limits: The limits of results.
-        is_repeatable: True if a call may be sent again where its outcome is unknown.
-    """
-
-    def __init__(self, tool: wire.Tool, server_name: str, limits: ServerLimits, *, is_repeatable: bool) -> None:
-        self._name = tool.name
         self._limits = limits
-        self._is_repeatable = is_repeatable
         self._is_task = tool.execution is not None and tool.execution.task_support == "required"
         self._schema: RawSchema | None = None
         if tool.output_schema is not None:
@@ -180,10 +161,20 @@ class ServerCalls:
                 self._schema = RawSchema(tool.output_schema, subject=f"tool '{tool.name}'")
             except SchemaError as error:
                 text = "MCP server '%s': the output schema of '%s' is ignored, as for a schema of arguments: %s"
-                _logger.warning(text, server_name, tool.name, error.reason)
+                _logger.warning(text, session.server.name, tool.name, error.reason)
 
-    async def run(self, session: McpSession, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
-        """Call the tool in an open session; its progress is reported, and a cancellation is sent.
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.definition.name} of {self._session.server.name}>"
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Call it on the server; its progress is reported here, and a cancellation is sent."""
+        return await self.call_in(self._session, arguments, context)
+
+    async def call_in(self, session: McpSession, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Call it in an open session.
+
+        Structured content is checked with the bounds of the checks of arguments; an output schema that can't be checked
+        within them is ignored, with a warning in the log.
 
         Raises:
             ToolFailedError: The server can't be reached or refused the call; the message says whether it may have
@@ -215,17 +206,18 @@ class ServerCalls:
 
         async def call(client: Client) -> wire.CallToolResult | Task:
             if self._is_task and takes_tasks(client):
-                return find_task(await call_as_task(client, self._name, arguments))
+                return find_task(await call_as_task(client, self.original_name, arguments))
             # Asking for progress makes some servers send it; without an observer it is not requested.
             callback = progressed if context.is_observed else None
-            return find_task(await client.call_tool(self._name, arguments, progress_callback=callback))
+            return find_task(await client.call_tool(self.original_name, arguments, progress_callback=callback))
 
-        answer = await session.request(f"call '{self._name}'", call, is_repeatable=self._is_repeatable)
+        name = self.original_name
+        answer = await session.request(f"call '{name}'", call, is_repeatable=self.options.idempotent)
         if not isinstance(answer, Task):
             return answer
         follower = TaskFollower(answer, lambda text: report(redact(text)))
         try:
-            return await session.request(f"follow the task of '{self._name}'", follower.follow)
+            return await session.request(f"follow the task of '{name}'", follower.follow)
         except McpError as error:
             raise type(error)(f"{error} It may have taken effect.") from error
 

@@ -36,8 +36,8 @@ from typing_extensions import Unpack
 
 from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
-from toolkit.foreign_text import mend_surrogates
-from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.foreign_text import repair_surrogates
+from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -99,17 +99,17 @@ class NotingClient(BoundedClient):
             return response
         response = _bound_body(response, faults)
         is_json = response.headers.get("content-type", "").startswith("application/json")
-        return await _mend_reply(response, request) if is_json else response
+        return await _repair_reply(response, request) if is_json else response
 
 
-async def _mend_reply(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+async def _repair_reply(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
     """Return a reply without halves of characters, and one under another id as an error of its request.
 
     A server that could not read a request answers without its id, or with 0: the SDK would wait for another answer, and
     over HTTP none will come.
     """
     given = await response.aread()
-    content = mend_surrogates(given)
+    content = repair_surrogates(given)
     is_long = len(content) > _LONG_LINE
     reply = await to_thread.run_sync(_read_message_object, content) if is_long else _read_message_object(content)
     asked = _read_message_object(request.content)
@@ -168,7 +168,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
                     if part := events.feed(piece) if self._is_of_events else piece:
                         yield part
                 if events.waiting:
-                    yield mend_surrogates(bytes(events.waiting))
+                    yield repair_surrogates(bytes(events.waiting))
         except ReplyTooLargeError as error:
             if self._faults is not None:
                 self._faults.append(HttpFault(error=error))
@@ -194,12 +194,16 @@ class _EventJoiner:
         self.waiting += piece
         places = [self.waiting.rfind(mark, start) + len(mark) for mark in _EVENT_ENDS if mark in self.waiting[start:]]
         end = max(places, default=0)
-        whole = mend_surrogates(bytes(self.waiting[:end]))
+        whole = repair_surrogates(bytes(self.waiting[:end]))
         del self.waiting[:end]
         if len(self.waiting) > MOST_REPLY_BYTES:
             raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
         return whole
 
+
+# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
+WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
+"""The pages that a server may have a person open."""
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
@@ -301,7 +305,7 @@ class StdioServer:
 
 
 def _read_line(line: bytes) -> JSONRPCMessage:
-    return jsonrpc_message_adapter.validate_json(mend_surrogates(line), by_name=False)
+    return jsonrpc_message_adapter.validate_json(repair_surrogates(line), by_name=False)
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
@@ -416,7 +420,10 @@ class HttpServer:
     @asynccontextmanager
     async def _open_http(self) -> AsyncGenerator[Any]:
         with struck_logs(self.redact):
-            async with self._make_client() as client, streamable_http_client(self.url, http_client=client) as streams:
+            async with (
+                self._make_client() as client,  # which bounds the events
+                streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
+            ):
                 yield streams
 
     @asynccontextmanager

@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
-from toolkit.http_replies import ReplyTooLargeError
+from toolkit.http_client import ReplyTooLargeError
 from toolkit.loop.stopping import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
@@ -78,8 +78,8 @@ def is_loss(error: BaseException) -> bool:
 
 
 def _is_connection_closed(error: MCPError) -> bool:
-    # Servers use that code for other errors, too: the SDK's own text decides.
-    return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+    # Servers use that code for other errors, too: the SDK's own texts decide.
+    return error.code == CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
 
 
 # Of the server's load or its gateway's, not of a session; a refused caller is refused in a new session, too.

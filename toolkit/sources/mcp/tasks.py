@@ -52,6 +52,10 @@ class Task(wire.Result):
     input_requests: wire.InputRequests | None = None
 
 
+class _TaskPage(wire.PaginatedResult):
+    tasks: list[Task]
+
+
 class _GetTask(wire.GetTaskRequest):
     name_param = "taskId"
 
@@ -97,6 +101,13 @@ async def call_as_task(client: Client, name: str, arguments: dict[str, Any]) -> 
     """Call a tool of the revision of 2025-11-25 that runs only as a task."""
     params = wire.CallToolRequestParams(name=name, arguments=arguments, task=wire.TaskMetadata())
     return await client.session.send_request(wire.CallToolRequest(params=params), wire.CallToolResult)
+
+
+async def read_task_page(client: Client, cursor: str | None) -> tuple[list[Task], str | None]:
+    """Return a page of the tasks of this user, in the revision of 2025-11-25, and the next cursor."""
+    request = wire.ListTasksRequest(params=wire.PaginatedRequestParams(cursor=cursor))
+    page = await client.session.send_request(request, _TaskPage)
+    return page.tasks, page.next_cursor
 
 
 def takes_tasks(client: Client) -> bool:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
@@ -21,9 +20,11 @@ import anyio.to_thread
 import mcp.types as wire
 from mcp import Client
 from mcp.client import ClientRequestContext
+from mcp.shared.uri_template import UriTemplate
 
 from toolkit.backoff import backoff_pause, run_again
 from toolkit.calls.context import ToolContext
+from toolkit.calls.output import redact_output
 from toolkit.calls.registration import ToolOptions
 from toolkit.chat import (
     AssistantMessage,
@@ -32,7 +33,6 @@ from toolkit.chat import (
     Message,
     Provider,
     SystemMessage,
-    ToolDefinition,
     Trust,
     Usage,
     UserMessage,
@@ -48,19 +48,16 @@ from toolkit.errors import (
     UnknownToolNameError,
 )
 from toolkit.loop.stopping import LoopFrame
-from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.native_tool import (
     MCPNativeTool,
-    ServerCalls,
-    make_definition,
     read_block,
-    read_options,
     read_prompt,
     read_resource_contents,
+    read_result,
 )
-from toolkit.sources.mcp.servers import HttpServer, McpServer
+from toolkit.sources.mcp.servers import WEB_PAGE, HttpServer, McpServer
 from toolkit.sources.mcp.session import (
     MOST_MESSAGES,
     MOST_TOOLS,
@@ -71,6 +68,7 @@ from toolkit.sources.mcp.session import (
     ignore_list,
     read_all_pages,
 )
+from toolkit.sources.mcp.tasks import Task, TaskFollower, read_task_page
 from toolkit.sources.pins import ToolPins
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
@@ -78,6 +76,8 @@ from toolkit.tools.registry import ToolRegistry
 _logger = logging.getLogger("toolkit.sources.mcp")
 _LIMITS = ServerLimits()
 _MOST_QUESTIONS = 50
+_MOST_COMPLETIONS = 100  # as the protocol has it
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +169,6 @@ class Sampling:
         check_fields(self)
 
 
-# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
-_WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
-
-
 class Questions:
     """Answers a server's questions to the user by a callback of the application's, one at a time.
 
@@ -199,7 +195,7 @@ class Questions:
             _logger.warning("MCP server '%s' has asked %s questions; no more are shown", self._server, _MOST_QUESTIONS)
             return wire.ErrorData(code=wire.INVALID_REQUEST, message="This client shows its user no more questions.")
         if isinstance(params, wire.ElicitRequestURLParams):
-            if _WEB_PAGE.fullmatch(params.url) is None:
+            if WEB_PAGE.fullmatch(params.url) is None:
                 _logger.warning("MCP server '%s' wants the user to open what is no page of the web", self._server)
                 return wire.ElicitResult(action="decline")
             question = Elicitation(message=params.message, url=params.url, ctx=_find_context(calls))
@@ -456,26 +452,63 @@ class McpTools(Sequence[MCPNativeTool]):
             McpError: It offers no resources, or can't be reached.
         """
 
-        async def every(client: Client) -> list[wire.Resource]:
-            async def page(cursor: str | None) -> tuple[list[wire.Resource], str | None]:
-                answer = await client.list_resources(cursor=cursor)
-                return answer.resources, answer.next_cursor
+        async def read_page(client: Client, cursor: str | None) -> tuple[list[wire.Resource], str | None]:
+            answer = await client.list_resources(cursor=cursor)
+            return answer.resources, answer.next_cursor
 
-            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
+        return await self._list_all(ctx, "list the resources", read_page)
 
-        return await self._send_request(ctx, "list the resources", every)
-
-    async def read_resource(self, uri: str, *, ctx: object = None) -> tuple[ContentBlock, ...]:
-        """Return the content of a resource.
+    async def resource_templates(self, *, ctx: object = None) -> list[wire.ResourceTemplate]:
+        """Return the templates of the server's resources, of all pages: `read_resource` fills one in.
 
         Raises:
-            McpError: There is none of that URI, or the server can't be reached.
+            McpError: It offers no resources, or can't be reached.
         """
+
+        async def read_page(client: Client, cursor: str | None) -> tuple[list[wire.ResourceTemplate], str | None]:
+            answer = await client.list_resource_templates(cursor=cursor)
+            return answer.resource_templates, answer.next_cursor
+
+        return await self._list_all(ctx, "list the resource templates", read_page)
+
+    async def read_resource(
+        self, uri: str, parameters: Mapping[str, str | Sequence[str]] | None = None, *, ctx: object = None
+    ) -> tuple[ContentBlock, ...]:
+        """Return the content of a resource.
+
+        Args:
+            uri: The URI, or with `parameters` the template of one (RFC 6570).
+            parameters: The values for the template; those of a query may be left out.
+            ctx: The context of the user as whom it is read.
+
+        Raises:
+            McpError: There is none of that URI, a parameter is missing or unknown, the content is larger than
+                `ServerLimits.output_size`, or the server can't be reached.
+        """
+        what = f"read '{uri}'"
+        if parameters is not None:
+            uri = self._fill_template(uri, parameters, what)
 
         async def read(client: Client) -> tuple[ContentBlock, ...]:
             return tuple(read_resource_contents(content) for content in (await client.read_resource(uri)).contents)
 
-        return await self._send_request(ctx, f"read '{uri}'", read)
+        blocks = await self._send_request(ctx, what, read)
+        try:
+            self._settings.limits.check_output(ToolOutput(blocks))
+        except ToolFailedError as error:
+            raise self._make_error(what, f"it is too large: {error.message}") from None
+        return blocks
+
+    def _fill_template(self, template: str, parameters: Mapping[str, str | Sequence[str]], what: str) -> str:
+        try:
+            parsed = UriTemplate.parse(template)
+            optional = {variable.name for variable in parsed.variables if variable.operator in ("?", "&")}
+            required = {*parsed.variable_names} - optional
+            if problem := _describe_names(parameters, required, optional, "parameter"):
+                raise self._make_error(what, problem)
+            return parsed.expand(parameters)
+        except (TypeError, ValueError) as error:  # a bad template, or a value that is no text
+            raise self._make_error(what, str(error)) from None
 
     async def prompts(self, *, ctx: object = None) -> list[wire.Prompt]:
         """Return the prompts that the server offers, of all pages.
@@ -484,14 +517,11 @@ class McpTools(Sequence[MCPNativeTool]):
             McpError: It offers none, or can't be reached.
         """
 
-        async def every(client: Client) -> list[wire.Prompt]:
-            async def page(cursor: str | None) -> tuple[list[wire.Prompt], str | None]:
-                answer = await client.list_prompts(cursor=cursor)
-                return answer.prompts, answer.next_cursor
+        async def read_page(client: Client, cursor: str | None) -> tuple[list[wire.Prompt], str | None]:
+            answer = await client.list_prompts(cursor=cursor)
+            return answer.prompts, answer.next_cursor
 
-            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
-
-        return await self._send_request(ctx, "list the prompts", every)
+        return await self._list_all(ctx, "list the prompts", read_page)
 
     async def prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, ctx: object = None
@@ -501,15 +531,116 @@ class McpTools(Sequence[MCPNativeTool]):
         Raises:
             McpError: There is none of that name, its arguments are wrong, or the server can't be reached.
         """
+        given = dict(arguments or {})
 
         async def get(client: Client) -> list[Message]:
-            return read_prompt(await client.get_prompt(name, dict(arguments or {})))
+            return read_prompt(await client.get_prompt(name, given))
 
-        return await self._send_request(ctx, f"get the prompt '{name}'", get)
+        what = f"get the prompt '{name}'"
+        try:
+            return await self._send_request(ctx, what, get)
+        except McpError as error:
+            if type(error) is not McpError:  # not the server's own refusal
+                raise
+            known = {each.name: each for each in await self.prompts(ctx=ctx)}
+            if name not in known:
+                raise self._make_error(what, f"there is none of that name; there are: {_join(known)}") from error
+            listed = known[name].arguments or ()
+            required = {each.name for each in listed if each.required}
+            problem = _describe_names(given, required, {each.name for each in listed} - required, "argument")
+            raise (self._make_error(what, problem) if problem else error) from error
+
+    async def complete(
+        self,
+        of: wire.Prompt | wire.ResourceTemplate,
+        argument: str,
+        value: str = "",
+        *,
+        known: Mapping[str, str] | None = None,
+        ctx: object = None,
+    ) -> list[str]:
+        """Return the server's suggestions for an argument of a prompt, or for a parameter of a template.
+
+        Args:
+            of: The prompt or template, as the server lists it.
+            argument: The name of the argument.
+            value: The beginning of the value.
+            known: The other arguments that are filled in.
+            ctx: The context of the user who is asked.
+
+        Raises:
+            McpError: There is no such argument, the server completes nothing, or can't be reached.
+        """
+        ref: wire.PromptReference | wire.ResourceTemplateReference
+        if isinstance(of, wire.Prompt):
+            ref, names = wire.PromptReference(name=of.name), [each.name for each in of.arguments or ()]
+            what = f"complete '{argument}' of the prompt '{of.name}'"
+        else:
+            ref = wire.ResourceTemplateReference(uri=of.uri_template)
+            what = f"complete '{argument}' of '{of.uri_template}'"
+            try:
+                names = UriTemplate.parse(of.uri_template).variable_names
+            except ValueError as error:
+                raise self._make_error(what, str(error)) from None
+        if problem := _describe_names((argument, *(known or {})), set(), set(names), "argument"):
+            raise self._make_error(what, problem)
+
+        async def ask(client: Client) -> list[str]:
+            answer = await client.complete(ref, {"name": argument, "value": value}, dict(known) if known else None)
+            return answer.completion.values[:_MOST_COMPLETIONS]
+
+        return await self._send_request(ctx, what, ask)
+
+    async def tasks(self, *, ctx: object = None) -> list[Task]:
+        """Return the user's tasks on a server of the revision of 2025-11-25, of all pages, also those of other runs.
+
+        Raises:
+            McpError: The server lists no tasks, as none does in later revisions, or can't be reached.
+        """
+        return await self._list_all(ctx, "list the tasks", read_task_page)
+
+    async def follow_task(self, task_id: str, *, ctx: object = None) -> ToolOutput:
+        """Wait for a task, such as one of a process that was killed, and return its result; cancelling cancels it.
+
+        Raises:
+            McpError: There is no such task of this user, it can't be followed, or the server can't be reached.
+            ToolFailedError: Its result is too large.
+        """
+        follower = TaskFollower(Task(task_id=task_id, status="working", pause=0), lambda _: None)
+        result = await self._send_request(ctx, f"follow the task '{task_id}'", follower.follow)
+        return await redact_output(self._settings.limits.check_output(read_result(result)), self._session.server.redact)
+
+    def _make_error(self, what: str, reason: str) -> McpError:
+        return McpError(f"MCP server '{self._session.server.name}': could not {what}: {reason}")
+
+    async def _list_all(
+        self,
+        ctx: object,
+        what: str,
+        read_page: Callable[[Client, str | None], Awaitable[tuple[list[T], str | None]]],
+    ) -> list[T]:
+        async def list_all(client: Client) -> list[T]:
+            page = partial(read_page, client)
+            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
+
+        return await self._send_request(ctx, what, list_all)
 
     async def _send_request(self, ctx: object, what: str, make: Callable[[Client], Awaitable[T]]) -> T:
         async with self._session.serving(ctx) as session:
             return await session.request(what, make)
+
+
+def _describe_names(given: Collection[str], required: set[str], optional: set[str], kind: str) -> str:
+    """Return which names are missing and which are unknown; nothing where all are right."""
+    missing, unknown = required.difference(given), set(given) - required - optional
+    problems = [f"it needs {_join(missing)}"] if missing else []
+    if unknown:
+        problems.append(f"it has no {kind} {_join(unknown)}, only {_join(required | optional) or 'none'}")
+    return "; ".join(problems)
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names)[:_MOST_NAMES])
 
 
 def mcp_tools(
@@ -649,7 +780,9 @@ def make_tools(
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
-        reason = unpinned.get(tool.name) or _find_refusal(tool)
+        reason = unpinned.get(tool.name)
+        if reason is None and len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
+            reason = f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
         if reason is None:
             try:
                 trust, hints = settings.trust, settings.hints
@@ -667,13 +800,6 @@ def _describe_tool(tool: wire.Tool) -> dict[str, Any]:
     """Return what a model or a rule sees of a tool."""
     seen = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
     return tool.model_dump(mode="json", include=seen, exclude_none=True)
-
-
-def _find_refusal(tool: wire.Tool) -> str | None:
-    """Return why a tool can't be used, before its schemas are looked at; None where it can."""
-    if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
-        return f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
-    return None
 
 
 def _is_wanted(tool: wire.Tool, settings: McpToolSettings) -> bool:
@@ -700,7 +826,7 @@ class _PassingError(Exception):
     """A try failed in a way that another one may not."""
 
 
-class MCPToolWrapper:
+class MCPToolWrapper(MCPNativeTool):
     """A tool of a server that is connected for each call, and closed after it.
 
     A call is tried three times in all, after one second and after two, where the server can't be reached in time; not
@@ -716,8 +842,6 @@ class MCPToolWrapper:
         first_pause: Seconds before the second try; twice as many before the third.
     """
 
-    is_described_outside = True
-
     def __init__(
         self,
         server: McpServer,
@@ -728,14 +852,13 @@ class MCPToolWrapper:
         timeout: Duration = 60.0,
         first_pause: float = 1.0,
     ) -> None:
-        self.definition: ToolDefinition = make_definition(tool, name or tool.name)
+        self._settings = SessionSettings(
+            connect_timeout=to_seconds(connect_timeout, "connect_timeout"), on_listed=ignore_list
+        )
+        super().__init__(McpSession(server, self._settings), tool, name=name or tool.name, limits=_LIMITS)
         # No timeout: it is that of one run, and there may be several.
-        self.options: ToolOptions = read_options(tool, server, None)
-        self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
-        self._calls = ServerCalls(tool, server.name, _LIMITS, is_repeatable=self.options.idempotent)
-        self.original_name: str = tool.name
+        self.options: ToolOptions = replace(self.options, timeout=None)
         self._server = server
-        self._connect_timeout = to_seconds(connect_timeout, "connect_timeout")
         self._timeout = to_seconds(timeout, "timeout")
         self._first_pause = first_pause
 
@@ -752,9 +875,6 @@ class MCPToolWrapper:
             return [
                 cls(server, tool.listed, name=tool.definition.name, connect_timeout=connect_timeout) for tool in tools
             ]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.definition.name} of {self._server.name}>"
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
         """Connect, call and close, as often as it takes."""
@@ -785,11 +905,10 @@ class MCPToolWrapper:
             server = self._server
             if isinstance(server, HttpServer):
                 server = await server.for_context(context.state)
-            settings = SessionSettings(connect_timeout=self._connect_timeout, on_listed=ignore_list)
-            async with McpSession(server, settings) as session:
+            async with McpSession(server, self._settings) as session:
                 is_under_way = True
                 with anyio.fail_after(self._timeout):
-                    return await self._calls.run(session, arguments, context)
+                    return await self.call_in(session, arguments, context)
         except TimeoutError:
             failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
             may_repeat = self.options.idempotent

@@ -19,7 +19,7 @@ import httpx2
 from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, UNSENT, origin_of, read_bounded
+from toolkit.http_client import ACCEPTED_ENCODINGS, UNSENT, origin_of, read_bounded
 from toolkit.redaction import secrets_in_headers, without_credentials, without_secrets
 from toolkit.runtime.backend import LoopLocal
 from toolkit.schema.nodes import is_object

@@ -28,7 +28,7 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import InvalidArgumentsError, ToolFailedError, ToolTimeoutError
 from toolkit.foreign_text import is_text_encoding
-from toolkit.http_replies import (
+from toolkit.http_client import (
     ACCEPTED_ENCODINGS,
     UNSENT,
     DiscreetUrl,

@@ -28,7 +28,7 @@ from referencing.jsonschema import DRAFT202012
 
 from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import ConfigurationError, OpenApiError
-from toolkit.http_replies import (
+from toolkit.http_client import (
     ACCEPTED_ENCODINGS,
     ReplyTooLargeError,
     may_redirect,

@@ -17,7 +17,7 @@ from openapi_pydantic.v3 import v3_0, v3_1
 
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.http_replies import is_inner_host, split_url
+from toolkit.http_client import is_inner_host, split_url
 from toolkit.redaction import MASK
 from toolkit.schema.json_schema import with_few_definitions
 from toolkit.schema.nodes import find_references, is_array, is_object, map_subschemas

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict, Unpack
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.foreign_text import escape_in_name
-from toolkit.http_replies import origin_of, split_url
+from toolkit.http_client import origin_of, split_url
 from toolkit.redaction import secrets_in_headers, without_credentials
 from toolkit.schema.nodes import Nodes
 from toolkit.settings import PositiveInt, check_fields

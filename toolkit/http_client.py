@@ -1,4 +1,4 @@
-"""HTTP responses with bounded size and decompression, and safe redirects, for providers, MCP and OpenAPI.
+"""The HTTP client of providers, MCP and OpenAPI: bounded responses and decompression, safe redirects, checked URLs.
 
 A few bytes can decompress to gigabytes, a response may have no end, and a redirect would send the content of a request
 to an unknown host.

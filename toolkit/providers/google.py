@@ -1,11 +1,18 @@
-"""The provider for Gemini: the SDK drafts its requests, and they are sent, and their answers read, here.
+"""Gemini, by the Gemini API and by Vertex AI, on the official SDK: the provider, its requests and its answers.
 
-The SDK knows addresses, keys, tokens of Vertex AI and the words of its settings. It is stopped where it would send: its
-own sending is bound to asyncio, says the whole history anew for each request, and leaves streams open that are not read
-to their end.
+The SDK knows addresses, keys, tokens of Vertex AI and the words of its settings. It drafts the requests and is stopped
+where it would send: its own sending is bound to asyncio, writes the whole history anew for each request, and leaves
+streams open that are not read to their end. Of what differs between formats (`toolkit.providers.encoding`):
 
-Parts without a counterpart here (thought signatures beside calls, code that the model ran) are sealed in a
-`ReasoningBlock` at its place and go back as they came.
+- The system messages at the beginning are a setting; a later one is marked text of the user.
+- Roles alternate and the user begins.
+- A result is text, under ``output`` or, of a failed call, ``error``. Images and PDFs are parts of it for Gemini 3 and
+  later; what it can't hold follows the last result of the turn.
+- Google's own tools beside functions want a flag, which is set for Gemini 3 and later.
+- Parts without a counterpart here (thought signatures, code that the model ran) are sealed in a `ReasoningBlock` at
+  their place and go back as they came. A call from another provider has no signature; Gemini 3 and later refuse that,
+  unless a placeholder takes its place.
+- There is no setting for parallel calls: a request for one call at a time says so in the system text.
 """
 
 from __future__ import annotations
@@ -13,60 +20,387 @@ from __future__ import annotations
 import json
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, assert_never, cast
 
 import anyio
-import google.auth.exceptions
 import httpx2
 import sniffio
-from google.auth.credentials import Credentials
-from google.genai import Client
-from google.genai.types import GenerateContentConfig, HttpOptions
 from pydantic_core import from_json
 
 from toolkit.chat import (
-    ArgumentsDelta,
     AssistantContent,
     AssistantMessage,
     AudioBlock,
     ChatRequest,
     ChatResponse,
+    ContentBlock,
     FileBlock,
     ImageBlock,
+    Message,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StopReason,
     StreamEvent,
+    SystemMessage,
     TextBlock,
     TextDelta,
     ToolCall,
+    ToolDefinition,
+    ToolResult,
     UnansweredItem,
     Usage,
+    UserMessage,
 )
-from toolkit.chat.request import Capabilities
-from toolkit.errors import BadResponseError, ConfigurationError, ContentFilteredError, ProviderAuthError
-from toolkit.http_replies import BoundedClient, origin_of
+from toolkit.chat.request import Capabilities, describe_with_hints
+from toolkit.errors import (
+    BadResponseError,
+    ConfigurationError,
+    ContentFilteredError,
+    ProviderAuthError,
+    naming_extra,
+)
+from toolkit.http_client import BoundedClient, origin_of
 from toolkit.providers.adapter import (
     MOST_CONNECTIONS,
     Adapter,
     Decoder,
     Exchange,
+    PartialCall,
     checked_key,
     is_home,
     is_loopback,
     key_for,
     post_plainly,
 )
-from toolkit.providers.encoding import as_bytes, as_count, as_items, as_mapping, as_text, sealed, usage_details
-from toolkit.providers.failures import Failures
-from toolkit.providers.google.encode import GEMINI_DIALECT, GEMINI_SEAL, GenerateEncoder, is_new_gemini
+from toolkit.providers.encoding import (
+    BEGINNING_LEFT_OUT,
+    ONE_AT_A_TIME,
+    USER,
+    Dialect,
+    EncodedOnce,
+    JsonObject,
+    arguments_object,
+    as_bytes,
+    as_count,
+    as_items,
+    as_mapping,
+    as_text,
+    as_user_text,
+    assemble_body,
+    checked_choice,
+    checked_message,
+    encode_tools_once,
+    file_text,
+    join_by_role,
+    join_list,
+    result_text,
+    sealed,
+    source_of,
+    split_system,
+    stop_texts,
+    to_bytes,
+    unsealed,
+    usage_details,
+)
 from toolkit.redaction import without_credentials
 from toolkit.runtime.backend import LoopLocal
+from toolkit.schema import project_gemini
 from toolkit.settings import Duration
+
+with naming_extra("google"):
+    import google.auth.exceptions
+    from google.auth.credentials import Credentials
+    from google.genai import Client
+    from google.genai.types import GenerateContentConfig, HttpOptions
+
+__all__ = ["GoogleProvider"]
+
+GEMINI_DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
+GEMINI_SEAL = "google"
+
+_MERGED_SETTINGS = ("tool_config", "thinking_config")
+_GEMINI_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
+_OLD_GEMINI = re.compile(r"(models/)?(gemini-[12]|gemma)")
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf"})
+_SHOWS_SERVER_TOOLS = "include_server_side_tool_invocations"
+_NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
+_BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
+_GeminiBytes: TypeAlias = tuple[bytes, bytes, bytes]
+"""The role of a message, its parts, and its attachments, with commas between."""
+
+
+def is_new_gemini(model: str) -> bool:
+    """Return whether a model is Gemini 3 or later: it wants signatures, and takes media in results."""
+    return _OLD_GEMINI.match(model) is None
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiContent:
+    """The parts of a message, and those that a result can't hold, which follow the turn's last result."""
+
+    parts: Sequence[JsonObject]
+    attachments: Sequence[JsonObject] = ()
+
+
+class GenerateEncoder:
+    """Encodes the requests of one provider, each message and each tool once."""
+
+    def __init__(self, *, model: str, defaults: Mapping[str, Any], is_vertex: bool = False) -> None:
+        self._defaults = dict(defaults)
+        self._is_new = is_new_gemini(model)
+        self._is_vertex = is_vertex
+        self._messages = EncodedOnce(self._encode_once, size_of=lambda encoded: sum(map(len, encoded)))
+        self._tools = encode_tools_once(encode_gemini_tool)
+
+    def settings(self, request: ChatRequest) -> JsonObject:
+        """Return the settings of the request other than contents and tools, as a ``GenerateContentConfig``.
+
+        The `options` go over everything, those of `tool_config` and `thinking_config` one by one; None takes a setting
+        away.
+        """
+        system, _ = split_system(request.messages)
+        if request.tools and request.parallel_tool_calls is False:
+            system = f"{system}\n\n{ONE_AT_A_TIME}".strip()
+        settings: JsonObject = {
+            "system_instruction": system or None,
+            "temperature": request.temperature,
+            "max_output_tokens": request.max_tokens,
+            "seed": request.seed,
+            "stop_sequences": stop_texts(request.stop),
+            "tool_config": _encode_tool_config(request),
+            "thinking_config": self._encode_gemini_thinking(request.reasoning_effort),
+        }
+        if request.response_format is not None:
+            schema = dict(request.response_format.schema)
+            settings |= {"response_mime_type": "application/json", "response_json_schema": schema}
+        merged = dict(self._defaults)
+        for over in ({name: value for name, value in settings.items() if value is not None}, request.options):
+            for name, value in over.items():
+                merged[name] = (
+                    {**as_mapping(merged.get(name)), **value} if name in _MERGED_SETTINGS and value else value
+                )
+        if merged.get("tools") and request.tools and self._is_new and not self._is_vertex:
+            merged["tool_config"] = {_SHOWS_SERVER_TOOLS: True, **as_mapping(merged.get("tool_config"))}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def body(self, request: ChatRequest, settings: Mapping[str, Any]) -> bytes:
+        """Return the body of a request with its settings as the wire has them."""
+        _, messages = split_system(request.messages)
+        members = {"contents": self._join_messages(_name_results(messages))}
+        tools = [to_bytes(tool, "a tool") for tool in settings.get("tools", ())]
+        if request.tools:
+            tools.append(b'{"functionDeclarations":' + join_list(self._tools.all_of(request.tools)) + b"}")
+        if tools:
+            members["tools"] = join_list(tools)
+        return assemble_body({name: value for name, value in settings.items() if name not in members}, members)
+
+    def _encode_gemini_thinking(self, effort: str | None) -> JsonObject | None:
+        if effort is None:
+            return None
+        if effort not in _BUDGETS:
+            raise ConfigurationError(f"reasoning_effort is '{effort}', which is not one of: {', '.join(_BUDGETS)}")
+        if self._is_new:
+            return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
+        return {"thinking_budget": _BUDGETS[effort]}
+
+    def _join_messages(self, messages: Sequence[Message]) -> bytes:
+        joined = join_by_role(
+            _order_parts(messages, self._messages.all_of(messages)), field=b"parts", opening=_GEMINI_OPENING
+        )
+        if joined == b"[]":
+            raise ConfigurationError("there is nothing to answer: Gemini wants a message of the user")
+        return joined
+
+    def _encode_once(self, message: Message) -> _GeminiBytes:
+        encoded = encode_gemini_message(checked_message(message), is_new=self._is_new)
+        subject = f"the {message.role} message"
+        role = b"model" if isinstance(message, AssistantMessage) else USER
+        return role, to_bytes(encoded.parts, subject)[1:-1], to_bytes(encoded.attachments, subject)[1:-1]
+
+
+def encode_gemini_message(message: Message, *, is_new: bool = True) -> GeminiContent:
+    """Return the parts that a message is on the wire; the same for the same message. A result needs its `tool_name`.
+
+    Gemini 3 and later are new: they refuse calls without a signature and take media in results.
+    """
+    match message:
+        case SystemMessage():
+            return GeminiContent([{"text": as_user_text(message)}])
+        case UserMessage():
+            blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
+            return GeminiContent([_encode_gemini_part(block) for block in blocks if not _is_empty(block)])
+        case AssistantMessage():
+            parts = _encode_gemini_assistant(message)
+            calls = [part for part in parts if "functionCall" in part]
+            if is_new and calls and not any("thoughtSignature" in part for part in calls):
+                calls[0]["thoughtSignature"] = _NO_SIGNATURE
+            return GeminiContent(parts)
+        case ToolResult():
+            return _encode_gemini_result(message, is_new=is_new)
+        case _:
+            assert_never(message)
+
+
+def encode_gemini_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it."""
+    description = describe_with_hints(definition)
+    tool: JsonObject = {"name": GEMINI_DIALECT.tool_name_of(definition.name), "description": description}
+    if definition.hints is not None and definition.hints.shows_output_schema and definition.output_schema is not None:
+        tool["responseJsonSchema"] = definition.output_schema
+    parameters = project_gemini(definition.parameters)
+    if parameters.get("properties"):
+        return {**tool, "parameters": parameters}
+    # The API refuses an object without properties; its description stays, for the model to read.
+    texts = filter(None, (description, parameters.get("description")))
+    return {**tool, "description": " ".join(texts)}
+
+
+def _encode_tool_config(request: ChatRequest) -> JsonObject | None:
+    tools = request.tools or ()
+    choice = checked_choice(request.tool_choice, tools)
+    if not tools:
+        return None
+    calling: JsonObject
+    match choice:
+        case "auto" if any(tool.strict for tool in tools):
+            calling = {"mode": "VALIDATED"}
+        case "auto":
+            return None
+        case "none":
+            calling = {"mode": "NONE"}
+        case "required":
+            calling = {"mode": "ANY"}
+        case "one":
+            calling = {"mode": "ANY", "allowed_function_names": [GEMINI_DIALECT.tool_name_of(request.tool_choice)]}
+        case _:
+            assert_never(choice)
+    return {"function_calling_config": calling}
+
+
+def _name_results(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages with the tool's name in each result: Gemini wants it there."""
+    if all(message.tool_name for message in messages if isinstance(message, ToolResult)):
+        return messages
+    names: dict[str, str] = {}
+    named: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            names |= {call.id: call.name for call in message.tool_calls}
+        elif isinstance(message, ToolResult) and not message.tool_name:
+            named.append(replace(message, tool_name=names.get(message.call_id, "unknown")))
+            continue
+        named.append(message)
+    return named
+
+
+def _order_parts(messages: Sequence[Message], encoded: Sequence[_GeminiBytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield who speaks and what; attachments come after the last result of a turn."""
+    waiting: list[bytes] = []
+    for message, (role, parts, attachments) in zip(messages, encoded, strict=True):
+        if waiting and not isinstance(message, ToolResult):
+            yield USER, b",".join(waiting)
+            waiting = []
+        yield role, parts
+        if attachments:
+            waiting.append(attachments)
+    yield USER, b",".join(waiting)
+
+
+def _is_empty(block: object) -> bool:
+    return isinstance(block, TextBlock) and not block.text
+
+
+def _encode_gemini_part(block: ContentBlock) -> JsonObject:
+    match block:
+        case TextBlock():
+            return {"text": block.text}
+        case AudioBlock():
+            return _encode_data_part(block.data, block.media_type)
+        case ImageBlock():
+            return _encode_source_part(block)
+        case FileBlock():
+            text = None if block.data is None else file_text(block)
+            return _encode_source_part(block) if text is None else {"text": text}
+        case _:
+            assert_never(block)
+
+
+def _encode_source_part(block: ImageBlock | FileBlock) -> JsonObject:
+    source = source_of(block)
+    if isinstance(source, str):
+        return {"fileData": {"fileUri": source, "mimeType": block.media_type}}
+    return _encode_data_part(source, block.media_type)
+
+
+def _encode_data_part(data: bytes, media_type: str) -> JsonObject:
+    return {"inlineData": {"mimeType": media_type, "data": b64encode(data).decode()}}
+
+
+def _encode_gemini_result(result: ToolResult, *, is_new: bool) -> GeminiContent:
+    call_id = GEMINI_DIALECT.call_id_of(result.call_id)
+    name = GEMINI_DIALECT.tool_name_of(result.tool_name)
+    blocks = () if isinstance(result.content, str) or not is_new else result.content
+    held = [block for block in blocks if _fits_in_result(block)]
+    rest = replace(result, is_error=False)
+    if held and not isinstance(result.content, str):
+        rest = replace(rest, content=tuple([block for block in result.content if not _fits_in_result(block)]))
+    output = result_text(rest, name=name, call_id=call_id)
+    response: JsonObject = {"id": call_id, "name": name}
+    response["response"] = {"error" if result.is_error else "output": output.text}
+    if held:
+        response["parts"] = [_encode_gemini_part(block) for block in held]
+    return GeminiContent([{"functionResponse": response}], [_encode_gemini_part(block) for block in output.attachments])
+
+
+def _fits_in_result(block: ContentBlock) -> bool:
+    return isinstance(block, ImageBlock | FileBlock) and block.data is not None and block.media_type in _IN_RESULTS
+
+
+def _encode_gemini_assistant(message: AssistantMessage) -> list[JsonObject]:
+    parts: list[JsonObject] = []
+    for block in message.content:
+        match block:
+            case ToolCall():
+                parts.append(_encode_gemini_call(block))
+            case ReasoningBlock():
+                for data in _encode_gemini_reasoning(block):
+                    if parts and set(data) == {"thoughtSignature"} and set(parts[-1]) == {"inlineData"}:
+                        parts[-1] |= data
+                    else:
+                        parts.append({"text": "", **data} if set(data) == {"thoughtSignature"} else data)
+            case _:
+                if not _is_empty(block):
+                    parts.append(_encode_gemini_part(block))
+    return parts
+
+
+def _encode_gemini_call(call: ToolCall) -> JsonObject:
+    function = {
+        "id": GEMINI_DIALECT.call_id_of(call.id),
+        "name": GEMINI_DIALECT.tool_name_of(call.name),
+        "args": arguments_object(call.arguments),
+    }
+    content = as_mapping((call.extra or {}).get("extra_content"))
+    signature = as_text(as_mapping(content.get(GEMINI_SEAL)).get("thought_signature"))
+    return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
+
+
+def _encode_gemini_reasoning(block: ReasoningBlock) -> Iterator[JsonObject]:
+    """Yield the parts that the decoder sealed; nothing for another provider's."""
+    data = unsealed(GEMINI_SEAL, block.encrypted or "")
+    if data is None:
+        return
+    if isinstance(data.get("part"), dict):
+        yield cast("JsonObject", data["part"])
+    elif block.text:
+        yield {"text": block.text, "thought": True, **data}
+    else:
+        yield data
+
 
 _GEMINI_STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_TOKENS": "max_tokens",
@@ -93,12 +427,7 @@ _GEMINI_METADATA = ("citationMetadata", "finishMessage", "groundingMetadata", "s
 
 
 def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
-    """Return the usage that an answer reports; zeros where the server reported none.
-
-    Args:
-        usage: The ``usageMetadata``.
-        grounding: The ``groundingMetadata`` of the candidate, which names the searches.
-    """
+    """Return the usage of an answer, zeros where none was reported; the candidate's grounding names the searches."""
     reported = as_mapping(usage)
     thought = as_count(reported.get("thoughtsTokenCount"))
     audio = _count_modality("AUDIO", reported.get("promptTokensDetails"), reported.get("toolUsePromptTokensDetails"))
@@ -126,25 +455,6 @@ def _count_modality(modality: str, *lists: object) -> int:
     return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
-class PartialCall:
-    """A call whose arguments may come in pieces."""
-
-    def __init__(self, number: int, call: ToolCall) -> None:
-        self.arguments = PartialArguments()
-        self._number = number
-        self._call = call
-        self._pieces: list[str] = []
-
-    def more(self, text: str) -> ArgumentsDelta:
-        """Return the event of some more of the arguments."""
-        self._pieces.append(text)
-        return ArgumentsDelta(self._number, self._call.id, self._call.name, text)
-
-    def make_call(self) -> ToolCall:
-        """Return the call with the arguments that have come."""
-        return replace(self._call, arguments="".join(self._pieces))
-
-
 class PartialArguments:
     """Writes arguments as JSON while their values come, each with its path: ``$.places[0].name``.
 
@@ -162,11 +472,7 @@ class PartialArguments:
         return bool(self._path)
 
     def write(self, piece: Mapping[str, Any]) -> str:
-        """Return the JSON of a piece, which goes on where the one before ended.
-
-        Raises:
-            ValueError: It names no path, or one to which the text can't go back.
-        """
+        """Return the JSON of a piece, which continues where the one before ended; raise where its path goes back."""
         path = _read_path(as_text(piece.get("jsonPath")))
         text = piece.get("stringValue")
         goes_on = self._is_text_open and path == self._path
@@ -247,7 +553,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
-        self._open: PartialCall | None = None  # the call whose arguments come in pieces
+        self._open: tuple[PartialCall, PartialArguments] | None = None  # the call whose arguments come in pieces
         self._other: list[tuple[str, Mapping[str, Any]]] = []  # parts without a counterpart here
 
     @property
@@ -258,12 +564,6 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield the new deltas of a piece."""
         return self._read_piece(as_mapping(from_json(data)))
-
-    def finish(self) -> ResponseDone:
-        """Return the end, with the whole answer."""
-        if not self._candidate.get("finishReason"):
-            raise self._failures().cut_off(request_id=self._request_id)
-        return ResponseDone(self._make_response())
 
     def read_whole(self, answer: Mapping[str, Any]) -> ChatResponse:
         """Return the first candidate as an answer; a request that a filter refused is a `ContentFilteredError`."""
@@ -282,6 +582,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
             self._check_feedback(as_mapping(piece.get("promptFeedback")))
             return
         self._candidate |= {name: value for name, value in candidates[0].items() if value is not None}
+        self._is_complete = bool(self._candidate.get("finishReason"))
         for part in as_items(as_mapping(candidates[0].get("content")).get("parts")):
             yield from self._read_part(part)
 
@@ -289,7 +590,7 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
         self._end_text()
         reason = as_text(self._candidate.get("finishReason"))
         if self._open is not None:  # the end of its arguments never came
-            self._content.append(self._open.make_call())
+            self._content.append(self._open[0].make_call())
             reason = "MAX_TOKENS"
         metadata = {name: self._candidate[name] for name in _GEMINI_METADATA if self._candidate.get(name)}
         if tier := as_text(as_mapping(self._answer.get("usageMetadata")).get("trafficType")):
@@ -366,21 +667,21 @@ class GeminiDecoder(Decoder[Mapping[str, str]]):
             self._content.append(ReasoningBlock(encrypted=_seal_part(thoughtSignature=signature)))
 
     def _read_call(self, call: Mapping[str, Any], signature: str) -> Iterator[StreamEvent]:
-        opened = self._open
-        if opened is None:
+        if self._open is None:
             name = as_text(call.get("name"))
             # As in Google's endpoint for chat completions, so that a transcript may continue there.
-            extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
-            made = ToolCall(as_text(call.get("id")), self._reading.get(name, name), "", extra=extra)
-            opened = self._open = PartialCall(self._calls, made)
+            extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else {}
+            opened = PartialCall(self._calls, as_text(call.get("id")), self._reading.get(name, name), extra)
+            self._open = opened, PartialArguments()
             self._calls += 1
+        opened, arguments = self._open
         for piece in as_items(call.get("partialArgs")):
-            yield opened.more(opened.arguments.write(piece))
+            yield opened.more(arguments.write(piece))
         if call.get("willContinue"):
             return
         whole = as_mapping(call.get("args"))
-        is_whole = whole and not opened.arguments.has_begun
-        yield opened.more(json.dumps(whole, ensure_ascii=False) if is_whole else opened.arguments.finish())
+        is_whole = whole and not arguments.has_begun
+        yield opened.more(json.dumps(whole, ensure_ascii=False) if is_whole else arguments.finish())
         self._content.append(opened.make_call())
         self._open = None
 
@@ -471,6 +772,10 @@ class GoogleProvider(Adapter):
         ConfigurationError: The SDK refuses the combination of key, project, location and credentials.
     """
 
+    _key_advice = "check the key: api_key or the environment variable GEMINI_API_KEY"
+    _protocol = "an answer of Gemini's"
+    _url_advice = "check base_url, which must not end in a version"
+
     def __init__(
         self,
         model: str,
@@ -489,7 +794,9 @@ class GoogleProvider(Adapter):
         name: str = "google",
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        self._is_vertex = _asks_for_vertex() if vertexai is None else vertexai
+        if vertexai is None:
+            vertexai = any(os.environ.get(variable, "").lower() in ("true", "1") for variable in _VERTEX_VARIABLES)
+        self._is_vertex = vertexai
         variable, default_url = _VERTEX if self._is_vertex else _GEMINI
         base_url = base_url or os.environ.get(variable) or None
         super().__init__(
@@ -503,6 +810,7 @@ class GoogleProvider(Adapter):
         self._clients = LoopLocal(partial(BoundedClient, limits=self._limits, timeout=None), BoundedClient.aclose)
         self._is_address_given = base_url is not None
         if self._is_vertex:
+            self._key_advice = "check the credentials of Google Cloud"
             self._check_home(has_credentials=bool(api_key or credentials))
             key = api_key
         else:
@@ -521,12 +829,7 @@ class GoogleProvider(Adapter):
         )
 
     def _make_drafts(self, api_version: str | None, cloud: Mapping[str, Any]) -> Client:
-        """Return the SDK's client, which makes requests and sends none.
-
-        Raises:
-            ConfigurationError: The SDK refuses the combination of settings.
-            ProviderAuthError: There are no credentials of Google Cloud.
-        """
+        """Return the SDK's client, which makes requests and sends none; raise where it refuses the settings."""
         options = HttpOptions(
             base_url=self._base_url if self._is_address_given else None,
             api_version=api_version,
@@ -543,7 +846,12 @@ class GoogleProvider(Adapter):
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - the URL says it
         draft = await self._draft_request(self._encoder.settings(request), self._find_timeout(request))
-        return self._make_exchange(draft), self._encoder.body(request, _read_settings(draft))
+        exchange = Exchange(
+            send=partial(self._send_draft, draft), failures=self._make_failures, raised=httpx2.HTTPError
+        )
+        settings: dict[str, Any] = from_json(draft.content)
+        del settings["contents"]
+        return exchange, self._encoder.body(request, settings)
 
     def _make_decoder(self, request: ChatRequest, request_id: str | None) -> GeminiDecoder:
         return GeminiDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
@@ -600,9 +908,6 @@ class GoogleProvider(Adapter):
                 "to the provider"
             )
 
-    def _make_exchange(self, draft: httpx2.Request) -> Exchange:
-        return Exchange(send=partial(self._send_draft, draft), failures=self._make_failures, raised=httpx2.HTTPError)
-
     async def _send_draft(
         self, draft: httpx2.Request, body: bytes, *, streams: bool, timeout: float | None
     ) -> httpx2.Response:
@@ -612,21 +917,6 @@ class GoogleProvider(Adapter):
         client = self._given_client or self._clients.get()
         headers = {name: value for name, value in draft.headers.items() if name not in _DRAFT_HEADERS}
         return await post_plainly(client, url, body, headers, timeout=timeout, failures=self._make_failures)
-
-    def _make_failures(self) -> Failures:
-        return Failures(
-            provider=self.name,
-            url=without_credentials(self._base_url),
-            model=self.model,
-            key_advice=(
-                "check the credentials of Google Cloud"
-                if self._is_vertex
-                else "check the key: api_key or the environment variable GEMINI_API_KEY"
-            ),
-            protocol="an answer of Gemini's",
-            url_advice="check base_url, which must not end in a version",
-            secrets=(self._api_key or "", *self._secrets),
-        )
 
 
 class _DraftedError(Exception):
@@ -640,12 +930,3 @@ class _DraftedError(Exception):
 class _Stop(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         raise _DraftedError(request)
-
-
-def _read_settings(draft: httpx2.Request) -> Mapping[str, Any]:
-    settings: dict[str, Any] = from_json(draft.content)
-    return {name: value for name, value in settings.items() if name != "contents"}
-
-
-def _asks_for_vertex() -> bool:
-    return any(os.environ.get(variable, "").lower() in ("true", "1") for variable in _VERTEX_VARIABLES)
