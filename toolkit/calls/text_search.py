@@ -17,8 +17,6 @@ from typing import Any, Literal
 from unicodedata import decimal, normalize
 from urllib.parse import unquote
 
-from pydantic_core import from_json
-
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, is_hidden, shorten_to_line
 from toolkit.schema.nodes import is_array, is_object
@@ -417,6 +415,8 @@ def _read_json(text: str) -> Any:
     """Return the value of a text that is a JSON object or array; None for others."""
     if text[:1] in ("{", "[") and len(text) <= _LONGEST_JSON:
         try:
+            from pydantic_core import from_json  # noqa: PLC0415 - a fifth of the import, for few programs
+
             return from_json(text)
         except ValueError:
             return None
