@@ -203,10 +203,10 @@ def may_name_secrets(text: str) -> bool:
     if len(text) > _LONGEST_READ:
         return True
     lowered = text.lower()
-    if "\\u" in lowered or any(name in lowered for name in ("headers", "query", "cookies")):
-        return True
-    if not any(sign in lowered for sign in _NAME_SIGNS):
+    if _NAME_SIGN.compiled.search(lowered) is None:
         return False
+    if "\\u" in lowered or any(name in lowered for name in _TELLING_OBJECTS):
+        return True
     words = _WORD_BREAK.compiled.sub("_", text).lower()
     return _TELLING_NAME.compiled.search(words) is not None or _AMBIGUOUS_WORD.compiled.search(words) is not None
 
@@ -610,6 +610,20 @@ _NAME_SIGNS = (
     *("refresh", "priv", "licen", "ticket", "grant", "nonce", "salt", "seed", "entropy", "activation", "unlock"),
     *("vault", "webhook", "invite"),
 )
+_TELLING_OBJECTS = ("headers", "query", "cookies")
+
+
+def _join_words(words: Iterable[str]) -> str:
+    """Return a pattern of any of these words, by their first letters: that is searched in a third of the time."""
+    rest: dict[str, list[str]] = {}
+    for word in words:
+        rest.setdefault(word[:1], []).append(word[1:])
+    if "" in rest:
+        return ""
+    return "(?:" + "|".join([re.escape(first) + _join_words(after) for first, after in rest.items()]) + ")"
+
+
+_NAME_SIGN = _Pattern(_join_words((*_NAME_SIGNS, *_TELLING_OBJECTS, "\\u")))
 _QUOTE = r"(?:\\{0,15}[\"'`]|%22|&quot;|&\#3[49];|\\u002[27])"
 _IN_VALUE = r"(?:(?!%2[26]|&quot;)[^\s\"'`&,;<>(){}\[\]\\])"
 _IDENTIFIER = _Pattern(r"[\w$]+(?:[.-]+[\w$]+)*")

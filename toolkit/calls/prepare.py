@@ -157,7 +157,7 @@ class Ready(Generic[Ctx]):
         """Return whether there are no values but text, numbers and the like."""
         if self._is_flat is None:
             is_plain = getattr(self.registration.arguments, "is_plain", None)
-            self._is_flat = is_plain or _UNCHANGING.issuperset(map(type, self.arguments.values()))
+            self._is_flat = is_plain is True or _UNCHANGING.issuperset(map(type, self.arguments.values()))
         return self._is_flat
 
 
@@ -203,7 +203,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
     except (TypeError, ValueError, RecursionError):  # of a type of the author's own
         text = canonical_arguments(call.arguments)
     else:
-        if prepared.has_flat_arguments() and not prepared.registration.may_take_secrets:
+        if prepared.registration.takes_secrets is False and prepared.has_flat_arguments():
             prepared.shown_json = _show_json(text, len(prepared.arguments))
     return call.name, text
 

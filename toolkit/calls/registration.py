@@ -409,7 +409,6 @@ class Registration(Generic[Ctx_contra]):
 
     __slots__ = (
         "__weakref__",
-        "_may_take_secrets",
         "_source",
         "arguments",
         "cache_identity",
@@ -427,6 +426,7 @@ class Registration(Generic[Ctx_contra]):
         "needs_context",
         "options",
         "parse_json",
+        "takes_secrets",
         "tool",
     )
 
@@ -455,7 +455,7 @@ class Registration(Generic[Ctx_contra]):
         self.cache_identity: str | None = None
         # Whether a loop offers it by itself, such as its answer tool: no rule has to allow that, but one may deny it.
         self.is_offered_by_loop: bool = False
-        self._may_take_secrets: bool | None = None
+        self.takes_secrets: bool | None = None  # unknown until `may_take_secrets` is read
         self._set_options(getattr(tool, "options", _DEFAULT_OPTIONS))
         with _registering:
             _registered.add(self)
@@ -470,9 +470,9 @@ class Registration(Generic[Ctx_contra]):
     @property
     def may_take_secrets(self) -> bool:
         """True where an argument may be a secret, by its schema or by a name."""
-        if self._may_take_secrets is None:
-            self._may_take_secrets = self.arguments.nodes.may_take_secrets
-        return self._may_take_secrets
+        if self.takes_secrets is None:
+            self.takes_secrets = self.arguments.nodes.may_take_secrets
+        return self.takes_secrets
 
     @property
     def identity(self) -> tuple[int, int, int]:
@@ -487,7 +487,7 @@ class Registration(Generic[Ctx_contra]):
         if source is not self._source:
             fresh = Registration(self.tool, replace(source, name=self.name))
             self._source, self.definition = source, self.options.add_hints(fresh.definition)
-            self._may_take_secrets = None
+            self.takes_secrets = None
             self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
     def under(self, definition: ToolDefinition, rules: object = None) -> Registration[Ctx_contra]:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from toolkit.calls.registration import ToolRetryConfig
 
 _logger = logging.getLogger("toolkit.calls")
+_NO_SECRETS: frozenset[str] = frozenset()
 _REPORTS = (ToolExecutionUpdate, ToolProgress)
 _make_start, _make_end = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
 
@@ -155,15 +156,13 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     """
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
-    call, registration, policy = ready.call, ready.registration, host.policy
-    observer, mark = policy.observer, cancellation_mark()
+    call, registration, secrets = ready.call, ready.registration, _NO_SECRETS
     if host.begin is not None:
         host.begin(call.id)
-    secrets = ready.find_secrets() if registration.may_take_secrets else frozenset[str]()
-    if secrets and observer is not None:
-        observer = RedactingObserver(observer, secrets)
-        policy = policy.observed_by(observer, policy.observed)
-        host = replace(host, policy=policy)
+    if registration.takes_secrets is not False:
+        secrets, host = _hide_secrets(ready, host)
+    policy, mark = host.policy, cancellation_mark()
+    observer = policy.observer
     began = time.perf_counter()
     is_plain = not registration.is_guarded and policy.config.cache is None and policy.around is None
     context: ToolContext[Ctx] | None = None
@@ -197,6 +196,15 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if crash is not None:
         _raise_crash(call, crash, policy)
     return limited
+
+
+def _hide_secrets(ready: Ready[Any], host: CallHost[Ctx]) -> tuple[frozenset[str], CallHost[Ctx]]:
+    """Return the secret arguments of a call, and the host with an observer that receives events without them."""
+    policy, secrets = host.policy, ready.find_secrets() if ready.registration.may_take_secrets else _NO_SECRETS
+    if not secrets or policy.observer is None:
+        return secrets, host
+    observer = RedactingObserver(policy.observer, secrets)
+    return secrets, replace(host, policy=policy.observed_by(observer, policy.observed))
 
 
 def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy) -> None:

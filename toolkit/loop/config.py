@@ -41,7 +41,7 @@ from toolkit.chat import (
     validate_transcript,
 )
 from toolkit.chat.request import SAMPLING_OPTIONS
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import write_json
 from toolkit.loop.journal import Journal
@@ -595,7 +595,6 @@ DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()
 
 
 _logger = logging.getLogger("toolkit.loop")
-_make_message = maker_of(UserMessage)
 
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
 """The start of a loop: a question, a transcript, a request with its settings, or a saved loop."""
@@ -782,7 +781,7 @@ def with_options(prompt: str | Sequence[Message] | ChatRequest, options: Mapping
 def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message]:
     """Return the transcript as a new list, so that the caller's is never changed."""
     if isinstance(prompt, str):
-        return [_make_message(prompt)]
+        return [UserMessage(prompt)]
     messages = list(prompt.messages if isinstance(prompt, ChatRequest) else prompt)
     try:
         validate_transcript(messages)

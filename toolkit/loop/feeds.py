@@ -546,12 +546,18 @@ def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
     if kind is CallDecided:
         call_id, verdict, reason, tool_name, is_alone = values
         return CallDecided(call_id, _load_verdict(verdict, reason), tool_name, is_alone)
-    if kind is CallsPrepared and values[0] is not None:  # logs of earlier releases have whole calls
-        written = [(call.name, call.arguments) if isinstance(call, ToolCall) else call for call in values[0]]
-        return CallsPrepared(written, *values[1:])
+    if kind is CallsPrepared:
+        return CallsPrepared(_load_written(values[0]), *values[1:])
     if kind is TranscriptCompacted:
         return TranscriptCompacted(_restore_kept(messages, values[0]))
     return kind(*values)
+
+
+def _load_written(calls: Sequence[Written | ToolCall] | None) -> list[Written] | None:
+    """Return the calls of `CallsPrepared`; logs of earlier releases contain whole calls."""
+    if calls is None:
+        return None
+    return [(call.name, call.arguments) if isinstance(call, ToolCall) else call for call in calls]
 
 
 def _load_verdict(kind: str, reason: str) -> Verdict:

@@ -225,7 +225,7 @@ class Offer(Generic[Ctx]):
 
 _logger = logging.getLogger("toolkit.loop")
 
-_make_start, _make_request = maker_of(IterationStart), maker_of(ChatRequest)
+_make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
 _MOST_TOOL_CHANGES = 16
 _MOST_CALLS = 2_000  # each is answered, whether it runs or not
@@ -259,7 +259,7 @@ class ModelRequests:
             self.request = ChatRequest(messages=messages)
         else:
             offer.shown_tools = offer.next_tools()
-            self.request = _make_request(messages=messages, tools=offer.shown_tools)
+            self.request = ChatRequest(messages=messages, tools=offer.shown_tools)
 
     def offer_again(self) -> None:
         """Restore the offer of the newest request of another process, whose reply may call only those tools."""

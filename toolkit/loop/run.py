@@ -103,8 +103,7 @@ if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
-_make_start, _make_reply, _make_done = maker_of(RunStart), maker_of(ResponseReceived), maker_of(Done)
-_make_result = maker_of(ToolLoopResult)
+_make_reply, _make_result = maker_of(ResponseReceived), maker_of(ToolLoopResult)
 _NOTE = "The run ended with this; `messages` of this exception is its transcript, and `usage` what it used."
 _NO_USAGE = Usage()
 _BETWEEN_TURNS = ("ready", "compacted")
@@ -533,7 +532,7 @@ class Run(Generic[Ctx, Out]):
             if isinstance(outcome, Failed):
                 last.append(outcome)
             elif Done in self.listener.kinds:  # the list of messages is the caller's, and not the observers'
-                last.append(_make_done(_copy_result(outcome.result)))
+                last.append(Done(_copy_result(outcome.result)))
             await self.listener.emit_last(last)
         last.clear()
 
@@ -774,7 +773,7 @@ class Run(Generic[Ctx, Out]):
 
     def _make_start(self) -> RunStart:
         frame = self.frame
-        return _make_start(
+        return RunStart(
             depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages)
         )
 

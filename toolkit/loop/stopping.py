@@ -1,7 +1,6 @@
-"""When a run ends although the model would go on: conditions that combine, repeated calls, limits of usage and depth.
+"""The ends of a run before the model's own: stop conditions, repeated calls, and limits of usage and depth.
 
-Conditions and detection are pure: they see responses, calls and results, and count. The limits are shared with the
-loops inside of tools.
+Conditions and loop detection only read responses, calls and results. Limits are shared with the loops inside of tools.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Go on."""
+    """Continue."""
 
     _: KW_ONLY
     kind: Literal["continue"] = field(default="continue", repr=False)
@@ -47,7 +46,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the loop; the calls of this response are not run."""
+    """End the loop without running the calls of this response."""
 
     reason: str | None = None
     _: KW_ONLY
@@ -60,15 +59,15 @@ StopDecision: TypeAlias = Continue | Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopContext:
-    """The facts that a stop condition is given, after each response.
+    """The facts for a stop condition, after each response.
 
     Args:
         iteration: The turn, from 1.
-        response: The last response of the model, its calls as they would run: names repaired, arguments as canonical
-            JSON of what the tool would be given.
+        response: The last response of the model, with its calls as they would run: names are repaired, and arguments
+            are the canonical JSON of those that the tool would get.
         usage: The sum over all requests so far.
-        tool_calls_executed: How many calls have been answered in the turns before, refused and failed ones included.
-        last_tool_results: The results of the turn before; empty on the first.
+        tool_calls_executed: How many calls were answered in earlier turns, refused and failed ones included.
+        last_tool_results: The results of the last turn; empty in the first.
     """
 
     iteration: int
@@ -79,7 +78,7 @@ class StopContext:
 
 
 StopWhen: TypeAlias = Callable[[StopContext], StopDecision]
-"""Decides after each response; must be quick and change nothing."""
+"""Decides after each response; must be fast and have no side effects."""
 
 _CONTINUE = Continue()
 
@@ -100,7 +99,7 @@ def stop_after(*, steps: int) -> StopWhen:
 
 
 def when_called(name: str) -> StopWhen:
-    """Stop when the model asks for this tool, also by a name that would be repaired to it; the call is not run."""
+    """Stop when the model calls this tool, also by a name that would be repaired to it; the call is not run."""
     check_setting("the name for when_called", name, str)
 
     def decide(context: StopContext) -> StopDecision:
@@ -122,7 +121,7 @@ def token_budget(tokens: int) -> StopWhen:
 
 
 def or_(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these conditions does, for the reason of the first that does."""
+    """Stop when any of these conditions does, for the reason of the first."""
     for condition in conditions:
         check_setting("each condition of or_", condition, FUNCTION)
 
@@ -158,7 +157,7 @@ def ask_stop_when(stop_when: StopWhen, context: StopContext) -> StopDecision:
 
     Raises:
         LoopError: It raised an error.
-        LoopUsageError: It answered something else.
+        LoopUsageError: It returned something else.
     """
     try:
         decision = stop_when(context)
@@ -173,24 +172,24 @@ def ask_stop_when(stop_when: StopWhen, context: StopContext) -> StopDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDetectionConfig(Settings):
-    """When a model counts as stuck, and what is done about it.
+    """When a model counts as stuck, and what is done then.
 
-    Two calls are the same when the tools that they would run and the arguments that they would run with are: a name or
-    arguments that were repaired count as what they were repaired to, a default that was left out is the same as one
-    that was given, the order of keys and call ids don't matter, ``1`` and ``1.0`` differ.
+    Two calls are the same if they would run the same tool with the same arguments: repaired names and arguments count
+    as repaired, an omitted argument equals its default, the order of keys and the call ids don't matter, and ``1`` and
+    ``1.0`` differ.
 
     Args:
         threshold: How many times make a loop; at least 2.
         action: ``warn`` emits an event, at each repeat from the threshold on; ``inject_warning`` also warns the model,
             after the results, at every `threshold` repeats; ``skip`` answers the repeated calls without running
             them; ``stop`` ends the loop.
-        mode: ``batch`` compares all calls of a turn with all of the turn before; ``call`` follows each call by itself,
-            and sees also calls that are repeated side by side and two that alternate.
-        ignore_order: True where the same calls in another order count as the same batch.
-        exempt: Tools that may repeat themselves, such as one that polls.
-        include_results: True where a repeat counts only while the results are the same too, also in a `window`.
-        window: Count repeats among the last so many turns (or calls), not only in a row, so that a, b, a, b is seen;
-            None counts those in a row.
+        mode: ``batch`` compares all calls of a turn with all of the last one; ``call`` counts each call separately, and
+            detects also calls that are repeated side by side, and two that alternate.
+        ignore_order: True if the same calls in another order are the same batch.
+        exempt: The tools whose calls may be repeated, such as one that polls.
+        include_results: True if repeats count only while their results are the same, too, also in a `window`.
+        window: The number of turns, or of calls, among which repeats are counted, so that a, b, a, b is detected; None
+            counts those in a row.
     """
 
     threshold: int = 3
@@ -237,15 +236,15 @@ _signature_of = itemgetter(0)
 
 @dataclass(slots=True)
 class Streak:
-    """How often one thing was repeated, without a window.
+    """The repeats of one item, without a window.
 
     Args:
-        count: The times so far.
-        turn: When it was seen last.
+        count: How often it was called.
+        turn: The turn in which it was called last.
         names: Its tools.
-        is_in_row: True where nothing else was called in between.
-        between: The calls that it alternates with, by signature; empty where it came in each turn.
-        result: Its last result, where results count.
+        is_in_row: True if nothing else was called in between.
+        between: The signatures of the calls that it alternates with; empty if it was called in each turn.
+        result: Its last result, if results count.
     """
 
     count: int
@@ -258,7 +257,7 @@ class Streak:
 
 @dataclass(slots=True)
 class Seen:
-    """One thing in the window: what it was, its tools, whether an exempt call stood beside it, and its result."""
+    """One item in the window: its signature, its tools, whether exempt calls were beside it, and its result."""
 
     signature: str
     names: list[str]
@@ -311,7 +310,7 @@ class LoopDetector:
         return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, streak: Streak) -> bool:
-        """Return True if the calls between are repeated, too: else they may be progress."""
+        """Return whether the calls in between are repeated, too: else they may be progress."""
         known = self._known_streaks
         return not streak.between or any(known[other].count >= self._fewest_of_other for other in streak.between)
 
@@ -322,7 +321,7 @@ class LoopDetector:
 
     @property
     def _fewest_of_other(self) -> int:
-        """How often the other of two that alternate was called when the first reaches the threshold."""
+        """How often the other of two alternating calls was made when the first reaches the threshold."""
         return max(2, self._config.threshold - 1)
 
     def saw_results(self, results: Sequence[ToolResult]) -> None:
@@ -342,7 +341,7 @@ class LoopDetector:
                 streak.result = result
 
     def _count_in_window(self, item: _Item) -> Streak:
-        """Count an item among the last ones, those with another result than its last one left out."""
+        """Count an item in the window, except with another result than the last one."""
         signature, names, _ = item
         self._recent.append(Seen(signature, names, self._has_others))
         results = [seen.result for seen in self._recent if seen.signature == signature]
@@ -353,7 +352,7 @@ class LoopDetector:
         return Streak(count, self._turn, names, is_in_row)
 
     def _count_in_turns(self, item: _Item) -> Streak:
-        """Count an item of a turn after those of the turns before."""
+        """Count an item of a turn."""
         signature, names, _ = item
         this_turn = self._streaks[0]
         streak = this_turn.get(signature)
@@ -372,7 +371,7 @@ class LoopDetector:
         return streak
 
     def _go_on(self, known: Streak, last: Sequence[str], *, is_in_row: bool) -> Streak:
-        """Count one more turn of a streak: the next one, or the one after where it alternates with something."""
+        """Count a streak that continues after one turn, or after two if it alternates with other calls."""
         turn, names, result = self._turn, known.names, known.result
         if known.turn == turn - 1:
             if known.between:  # it alternated until now
@@ -404,7 +403,7 @@ class LoopDetector:
         return Repetition(fact, frozenset(place for (_, _, places), _ in found for place in places), is_due)
 
     def _find_tools_beside(self, found: Sequence[tuple[_Item, Streak]]) -> list[list[str]]:
-        """Return the tools of other calls that are repeated as often, or will be with their next one."""
+        """Return the tools of other calls that are repeated as often, or would be by their next call."""
         if self._config.mode == "batch":
             return []
         if self._config.window is not None:
@@ -444,7 +443,7 @@ def _make_batch_item(items: Sequence[_Item], config: LoopDetectionConfig) -> _It
 
 
 def warning_text(fact: LoopDetected) -> str:
-    """Return the warning for a model that asked for the same `fact.count` times."""
+    """Return the warning for a model that made the same calls `fact.count` times."""
     if fact.is_in_row:
         seen = f"You have called {fact.tool_name} {fact.count} times in a row with the same arguments."
     elif "+" in fact.tool_name:
@@ -472,9 +471,9 @@ class UsageLimits(Settings):
         output_tokens: Tokens written by the model.
         total_tokens: Both.
         tool_calls: Calls that run.
-        cost: In the currency in which the provider reports it; one that never does (`reports_cost` is False) is
-            refused, and a reply without its cost is the last one. `toolkit.providers.PricedProvider` adds the cost for
-            the models whose prices are known.
+        cost: In the currency of the provider; a provider that reports none (`reports_cost` is False) is refused, and a
+            reply without its cost is the last one. `toolkit.providers.PricedProvider` adds the cost for models whose
+            prices are known.
     """
 
     requests: NonNegativeInt | None = None
@@ -489,7 +488,7 @@ class UsageLimits(Settings):
 
 
 class RunBudget:
-    """The usage under `limits`; an inner loop's budget spends from the outer one's as well."""
+    """The usage under `limits`; the budget of an inner loop also spends from that of the outer one."""
 
     __slots__ = (
         "_all",
@@ -515,12 +514,12 @@ class RunBudget:
 
     @property
     def usage(self) -> Usage:
-        """The sum of all that was booked so far."""
+        """All booked usage so far."""
         cost = None if self._has_unknown_cost else self._cost or None
         return Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost=cost)
 
     def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
-        """Take one request out of the budget, or return the limit that forbids it and take nothing."""
+        """Reserve one request, or return the limit that forbids it."""
         tokens = max_tokens or 0
         for budget in self._all:
             forbidden = budget._forbids_request(tokens)
@@ -532,7 +531,7 @@ class RunBudget:
         return None
 
     def settle_request(self, max_tokens: int | None, usage: Usage | None) -> None:
-        """Book the usage of a reserved request; None for one that failed."""
+        """Book the usage of a reserved request; None if it failed."""
         for budget in self._all:
             if max_tokens:
                 budget._reserved_tokens -= max_tokens
@@ -545,7 +544,7 @@ class RunBudget:
                     budget._has_unknown_cost = usage.has_unknown_cost
 
     def reserve_tool_call(self) -> UsageLimit | None:
-        """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""
+        """Reserve one tool call, or return the limit that forbids it."""
         for budget in self._all:
             limit = budget._limits.tool_calls
             if limit is not None and budget.tool_calls >= limit:
@@ -567,7 +566,7 @@ class RunBudget:
         return (*counts, self._cost, self._has_unknown_cost)
 
     def book(self, spent: Spent) -> None:
-        """Add the usage of another process, here and in the budgets round this one."""
+        """Add the usage of another process, to the outer budgets, too."""
         requests, tool_calls, input_tokens, output_tokens, cost, has_unknown_cost = spent
         for budget in self._all:
             budget.requests += requests
@@ -578,7 +577,7 @@ class RunBudget:
             budget._has_unknown_cost |= has_unknown_cost
 
     def nest_in(self, parent: RunBudget | None) -> None:
-        """Spend from the budget of the loop round this one as well, from now on."""
+        """Also spend from the budget of the outer loop from now on."""
         self._all: tuple[RunBudget, ...] = (self,) if parent is None else (self, *parent._all)
 
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
@@ -605,11 +604,11 @@ Context = TypeVar("Context")
 
 @runtime_checkable
 class LoopDepth(Protocol):
-    """A context that carries the depth itself, so that it holds also where context variables don't reach."""
+    """A context that contains the depth of loops, for code without access to the context variables of the caller."""
 
     @property
     def loop_depth(self) -> int:
-        """How many loops are running round this one."""
+        """The number of enclosing loops."""
         ...
 
     def with_depth(self, depth: int) -> Self:
@@ -623,17 +622,16 @@ class LoopFrame:
 
     Args:
         depth: The depth of a loop started here.
-        limit: The smallest ``max_depth`` of the loops round here; None where none has one.
-        loop_id: The id of the loop whose tools run under this.
+        limit: The smallest ``max_depth`` of the enclosing loops; None if none has one.
+        loop_id: The id of the loop whose tools inherit this.
         run_id: The id of the outermost loop.
-        parent_loop_id: The id of the loop round that one, where there is one.
-        budget: The budgets of the outer loops.
-        spend: Counts what a loop started here used towards the loop round it; code that starts one as a part of its own
-            work, as a sub-agent, calls it.
-        stop: Ends the loop whose tools run under this before its next request, given a reason.
-        inherited: The middleware that also serves the loops started here, outermost first.
-        journals: The logs of the loops started here; None where those are not durable.
-        metadata: That of the loop and of those round it; None where there is none.
+        parent_loop_id: The id of the loop that encloses that one; None without one.
+        budget: The budgets of the enclosing loops.
+        spend: Adds the usage of a loop started here to that of the enclosing loop.
+        stop: Ends the loop before its next request, given a reason.
+        inherited: The middleware that the loops started here inherit, outermost first.
+        journals: The logs of the loops started here; None if these are not durable.
+        metadata: The metadata of the loop and of the enclosing ones; None without any.
     """
 
     depth: int
@@ -660,23 +658,23 @@ def find_frame() -> LoopFrame | None:
 
 
 def describe_for_log(frame: LoopFrame) -> dict[str, object]:
-    """Return the attributes that log records have of a run: its ids, and its metadata."""
+    """Return the attributes of a run for log records: its ids and its metadata."""
     return {"run_id": frame.run_id, "loop_id": frame.loop_id, "run_metadata": dict(frame.metadata or {})}
 
 
 class RunFacts(logging.Filter):
-    """Gives log records the run in whose call they are made: ``run_id``, ``loop_id``, ``call_id``, ``run_metadata``.
+    """Adds the current run and call to log records: ``run_id``, ``loop_id``, ``call_id``, ``run_metadata``.
 
     ::
 
         handler = logging.StreamHandler()
-        handler.addFilter(RunFacts())  # so that the records of your tools have them, too
+        handler.addFilter(RunFacts())  # for the records of your tools, too
 
-    The loggers ``toolkit.loop`` and ``toolkit.calls`` have one. A record from outside of any call stays as it is.
+    The loggers ``toolkit.loop`` and ``toolkit.calls`` have one. Records outside of any call are unchanged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the attributes that the record does not have."""
+        """Add the attributes that the record lacks."""
         call = current_call.get()
         if call is not None:
             for name, value in {**describe_for_log(call[0]), "call_id": call[1]}.items():
@@ -685,7 +683,7 @@ class RunFacts(logging.Filter):
 
 
 class _CleanTracebacks(logging.Filter):
-    """Has tracebacks written without secrets; the exception itself stays with the record."""
+    """Formats tracebacks without secrets; the exception of the record is unchanged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and record.exc_text is None:
@@ -702,12 +700,12 @@ for _name in ("toolkit.calls", "toolkit.loop", "toolkit.agents"):
 
 @dataclass(slots=True)
 class SubAgentSeat:
-    """Under whom a loop runs that is made as a part of somebody's call.
+    """The caller of a loop that runs as a part of another loop's call.
 
     Args:
-        agent: The sub-agent's name.
-        caller: The guards of the caller, which are asked about its calls; None where nobody else is.
-        can_wait: True where it may await a decision that comes later.
+        agent: The name of the sub-agent.
+        caller: The caller, whose guards are asked about its calls; None if there are none.
+        can_wait: True if it may await a later decision.
     """
 
     agent: str
@@ -716,19 +714,19 @@ class SubAgentSeat:
 
 
 sub_agent_seat: ContextVar[SubAgentSeat | None] = ContextVar("toolkit_sub_agent_seat", default=None)
-"""Set while the loop of a sub-agent is made, and only then: loops inside its tools are not its own."""
+"""Set only while the loop of a sub-agent is created: loops inside its tools have other callers."""
 
 
 def new_loop_id() -> str:
-    """Return an id that no other loop has."""
+    """Return a new, unique id."""
     return os.urandom(16).hex()
 
 
 def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFrame:
-    """Return the frame for the tools of a loop that starts now, with the budget of the loop round it.
+    """Return the frame for the tools of a loop that starts now, with the budget of the enclosing loop.
 
     Raises:
-        MaxDepthExceededError: It would be too deep.
+        MaxDepthExceededError: The loop is nested too deep.
     """
     outer = find_frame()
     depth, limit, run_id = 0, max_depth, loop_id
@@ -760,7 +758,7 @@ def nested_context(ctx: Context, frame: LoopFrame) -> Context:
 
 
 def _read_depth(ctx: LoopDepth) -> int:
-    """Return the depth that a context carries, as a property or, as some write it, as a method."""
+    """Return the depth that a context contains, as a property or as a method."""
     read = cast("Any", ctx).loop_depth
     depth: object = read() if callable(read) else read
     if not isinstance(depth, int):
@@ -771,7 +769,7 @@ def _read_depth(ctx: LoopDepth) -> int:
 
 
 def _carries_depth(ctx: object) -> TypeGuard[LoopDepth]:
-    # Asked first, since the check of a protocol takes 10 us and a run without tools not much more.
+    # Checked first, because the check of a protocol takes 10 us.
     return ctx is not None and hasattr(ctx, "loop_depth") and isinstance(ctx, LoopDepth)
 
 

@@ -360,7 +360,7 @@ async def _await_call(call: AsyncCall) -> None:
     await call()
 
 
-_start_task: Callable[..., asyncio.Task[None]] = asyncio.Task
+_start_task: Callable[..., Any] = asyncio.Task
 if sys.version_info >= (3, 12):
     # Runs up to the first wait at once, in its own context: a call that doesn't wait is never scheduled.
     _start_task = partial(asyncio.Task, eager_start=True)
@@ -396,7 +396,7 @@ class AsyncioGathering:
 
     def _start_some(self) -> None:
         while len(self._running) < self._limit and (call := next(self._waiting, None)) is not None:
-            task = _start_task(self._run_guarded(call), loop=self._loop)
+            task: asyncio.Task[None] = _start_task(self._run_guarded(call), loop=self._loop)
             if not task.done():
                 self._running.add(task)
                 task.add_done_callback(self._forget_task, context=self._context)

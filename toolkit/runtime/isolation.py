@@ -1,15 +1,15 @@
-"""Functions in processes of their own, which can be killed, as no thread can.
+"""Functions in separate processes, which can be killed, unlike threads.
 
 Both sides are here: `run_isolated` for the caller, and `serve`, which answers one request after another in the process
-until its input ends. JSON crosses in both directions. A request is the function's place (module and qualified name) and
-its arguments; a reply is the output made from its value, or the text of the error. Printed text goes to the
-standard error, and its standard input is empty. A process that writes anything but its answer is ended; all processes
-of an event loop end with it, and each ends itself when its parent is gone.
+until its input ends. Both send JSON. A request contains the module and the qualified name of the function and its
+arguments; a reply contains the output made from its value, or the text of the error. Printed text goes to the standard
+error, and the standard input is empty. A process that writes anything but its reply is ended; all processes of an event
+loop end with it, and each ends itself when its parent has ended.
 
-`anyio.to_process` does not do the same. It unpickles the other process's replies, so that a faulty function can have
-this one run anything; it kills only the process and not its children; it runs the program's main module again where
-that is not guarded; it can't distinguish a waiting call from one that has begun, which decides whether a cancelled call
-may have taken effect; and it takes the late reply of an earlier call for the answer of the next.
+`anyio.to_process` does not do the same. It unpickles replies, so that a faulty function can make the caller run any
+code; it kills only the process and not its children; it runs the program's main module again if that is not guarded; it
+can't distinguish a waiting call from one that has begun, which decides whether a cancelled call may have taken effect;
+and it takes the late reply to an earlier call for the reply to the next.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from toolkit.schema.nodes import is_object
 from toolkit.trace_context import enter_trace_context, inject_trace_context
 
 _LONGEST_ERROR_NAME = 100
-_REPLY_EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
+_REPLY_EXIT_SECONDS = 1.0  # from the end of the output of a process to its end
 
 
 def check_isolated(function: Callable[..., Any]) -> None:
-    """Check that another process could find a function: by its module and name.
+    """Check that another process can find a function by its module and name.
 
     Raises:
-        ConfigurationError: It is not a function at the top of a module that has a file; the message gives the reason
-            and the remedy.
+        ConfigurationError: It is not a function at the top of a module that has a file; the message says why, and what
+            to do.
     """
     reason = _find_obstacle(function)
     if reason is not None:
@@ -91,7 +91,7 @@ def _find_obstacle(function: Callable[..., Any]) -> str | None:
 
 
 class IsolatedError(Exception):
-    """An error that a function raised in its process, of a class that is not made anew; it has that class's name."""
+    """An error of a class that is not created in this process; it has the name of that class."""
 
 
 async def run_isolated(
@@ -101,24 +101,23 @@ async def run_isolated(
     is_raw: bool = False,
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> ToolOutput:
-    """Call a function in another process and return the output that its value makes there.
+    """Call a function in another process and return its output.
 
-    An asynchronous function is run to its end there, in an event loop of its own, and a generator is drained: its last
-    value, or what it returns, is the value. When this is cancelled the process is killed, and all its children in its
-    process group, before the cancellation propagates. As many run at once as the machine has processors, and at least
-    four; more wait.
+    An async function runs in an event loop there, and a generator is exhausted: the value is its return value, or else
+    its last item. If this is cancelled, the process and its children in its process group are killed before the
+    cancellation propagates. As many calls run at once as the machine has processors, and at least four; others wait.
 
     Args:
-        function: One that `check_isolated` let pass.
+        function: A function that `check_isolated` accepts.
         arguments: A JSON object, validated and converted to the types of the function's hints in the other process.
-        is_raw: True where the function takes that object as it is, as one dict.
-        waiting: Entered until the function is about to be called.
+        is_raw: True if the function takes that object unchanged, as one dict.
+        waiting: Entered until the function is called.
 
     Raises:
         ConfigurationError: Its module has another function under its name.
-        ToolFailedError: The process ended before it replied, or wrote something else than a reply.
-        Exception: The function raised it: a built-in exception or one of toolkit's as it is, another one as an
-            `IsolatedError` of its name.
+        ToolFailedError: The process ended before it replied, or wrote something other than a reply.
+        Exception: The exception of the function: built-in ones and those of toolkit are unchanged, others become an
+            `IsolatedError` with their name.
     """
     if is_loading_main():
         raise _UnguardedMainExit(
@@ -145,11 +144,11 @@ async def run_isolated(
 
 
 class _UnguardedMainExit(SystemExit):
-    """Ends the loading of a main module that is not guarded: it must not run its program here."""
+    """Ends the import of a main module that is not guarded and would run its program here."""
 
 
 def _locate_main() -> tuple[str | None, str]:
-    """Return by what name (with ``python -m``) and from what file the main module can be loaded again."""
+    """Return the name (with ``python -m``) and the file from which the main module can be loaded again."""
     main = sys.modules["__main__"]
     spec = main.__spec__
     return (None if spec is None else spec.name), os.path.abspath(str(main.__file__))  # noqa: PTH100  # as it is
@@ -173,7 +172,7 @@ def _refuse_reply(name: str) -> ToolFailedError:
 
 
 def _restore_error(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Exception:
-    """Return an exception of ours, or a built-in one, where it can be made of plain values; else one of that name."""
+    """Return an exception of toolkit, or a built-in one, created from plain values; else an `IsolatedError`."""
     if is_deliberate:
         known = _TOOL_ERRORS.get(kind)
         return ToolFailedError(text) if known is None else known(text)
@@ -183,7 +182,7 @@ def _restore_error(kind: str, text: str, args: list[Any], *, is_deliberate: bool
             error: Exception = made(*args)
             if str(error) == text:
                 return error
-        except Exception:  # noqa: BLE001 - it takes other arguments: then words must do
+        except Exception:  # noqa: BLE001 - it takes other arguments
             return _name_error(kind, text)
     return _name_error(kind, text)
 
@@ -201,7 +200,7 @@ _TOOL_ERRORS: dict[str, Callable[[str], Exception]] = {
 
 
 class _WorkerPool:
-    """The processes of one event loop, which ends them."""
+    """The processes of one event loop, which end with it."""
 
     def __init__(self) -> None:
         self._idle: list[SupervisedProcess] = []
@@ -248,17 +247,17 @@ class _Exchange:
     def __init__(self, process: SupervisedProcess, request: dict[str, Any]) -> None:
         self._process = process
         self._name = str(request["name"])
-        self._number = secrets.token_hex(8)  # the late reply of an earlier call is not taken for an answer
+        self._number = secrets.token_hex(8)  # the late reply to an earlier call is not taken for that to this one
         self._request = json.dumps({**request, "id": self._number}).encode()
         self._replies = BufferedByteReceiveStream(process.output)
 
     @property
     def is_over(self) -> bool:
-        """True where nothing came after the answer, so that the process can serve another call."""
+        """True if nothing followed the reply, so that the process can serve another call."""
         return not self._replies.buffer
 
     async def begin(self) -> Mapping[str, Any]:
-        """Send the request and return the first reply: the function is about to be called, or an error."""
+        """Send the request and return the first reply: that the function is about to be called, or an error."""
         try:
             await self._process.input.send(MESSAGE_LENGTH.pack(len(self._request)) + self._request)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
@@ -299,7 +298,7 @@ _is_loading_main = False
 
 
 def serve() -> NoReturn:
-    """Answer requests on the standard input, one by one, until it ends; then end the process, whatever it does."""
+    """Answer requests on the standard input, one by one, until it ends; then end the process."""
     requests: SimpleQueue[bytes] = SimpleQueue()
     source = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
@@ -320,7 +319,7 @@ def serve() -> NoReturn:
 
 
 def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """Return the function under a name, or the one that the tool there was made of."""
+    """Return the function with a name, or that of the tool with this name."""
     found = getattr(module, name, None)
     while found is not None and not inspect.isfunction(found):
         found = getattr(found, "__wrapped__", None)
@@ -347,7 +346,7 @@ def _answer_request(request: Mapping[str, Any], begin: Callable[[], object]) -> 
         answer |= {"output": dump_output(output), "details": _to_plain_details(output.details)}
         if len(answer["output"]) > LONGEST_REPLY // 2:
             raise ToolFailedError(f"The output is longer than {LONGEST_REPLY // 2:,} characters.")  # noqa: TRY301
-    except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, not the end of this
+    except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, and does not end this process
         return {"id": request["id"], "error": _describe_error(error)}
     else:
         return answer
@@ -366,7 +365,7 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def _to_plain_details(details: object) -> Any:
-    """Return details as JSON has them; None where it can't."""
+    """Return details as JSON values; None if they can't be JSON."""
     if details is None:
         return None
     try:

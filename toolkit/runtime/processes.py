@@ -1,14 +1,14 @@
-"""Supervised processes: each begins in a group of its own, and one ladder ends it with all of that group.
+"""Supervised processes: each starts in its own process group, which is ended with it in fixed steps.
 
-The ladder: close the input, wait, SIGTERM to the group, wait, SIGKILL to the group, reap, read the rest of the
-pipes. Every wait has a bound, and no cancellation stops it half-way. `Patience` says how long each wait is, or leaves a
-step out. A process that leaves the group escapes, unless it is started with ``keeps_orphans``.
+The steps: close the input, wait, SIGTERM to the group, wait, SIGKILL to the group, reap, read the rest of the pipes.
+Every wait is bounded, and no cancellation interrupts the steps. `Patience` sets how long each wait is, or skips a step.
+A process that leaves the group escapes, unless it is started with ``keeps_orphans``.
 
 A `SupervisedProcess` belongs to an event loop and is ended with it at the latest; a `BlockingProcess` belongs to none,
-for what several event loops or threads use. Both are ended before the interpreter exits. A process that dies by SIGKILL
-itself ends nothing: then the programs started here have to notice that their input is closed.
+and several event loops or threads may use it. Both are ended before the interpreter exits. If this process is killed by
+SIGKILL, it ends nothing: the programs started here have to notice that their input is closed.
 
-Their output is read with a bound, as its last bytes (`Tail`) or by lines (`LineReader`).
+The output is read within bounds, as its last bytes (`Tail`) or by lines (`LineReader`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _INHERITED = frozenset(
 )
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _SUPERVISOR_GRACE = 1.0
-_REAP_SECONDS = 5.0  # from SIGKILL to the end: a process that waits for a disk takes longer, and is left to the system
-_DRAIN_SECONDS = 1.0  # who has left the group may hold a pipe open
+_REAP_SECONDS = 5.0  # from SIGKILL to the end; a process that waits for a disk takes longer, and is left to the system
+_DRAIN_SECONDS = 1.0  # a process that has left the group may keep a pipe open
 _EXIT_POLL_SECONDS = 0.01
 
 
 def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, str]:
-    """Return the environment variables of this process that another author's program may inherit.
+    """Return the environment variables of this process that a program of somebody else may inherit.
 
     Args:
         allowlist: Variables besides the few that every program needs; None passes all.
@@ -67,9 +67,9 @@ def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, s
 
 
 def describe_end(code: int | None) -> str:
-    """Return how a process ended, by its exit code, to follow its name in a sentence: "ended with exit status 3".
+    """Return how a process ended, as a predicate: "ended with exit status 3".
 
-    None is the code of one that has not ended: it is only known to have closed its output.
+    The code None means that it has closed its output and has not ended.
     """
     if code is None:
         return "closed its output"
@@ -83,7 +83,7 @@ def describe_end(code: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a process may take to end by itself before the next step of the ladder; 0 leaves a step out.
+    """How long a process may take to end by itself before the next step; 0 skips a step.
 
     Args:
         closed_input: Seconds from the end of its input to SIGTERM.
@@ -99,15 +99,15 @@ _USUAL_PATIENCE = Patience()
 NO_PATIENCE = Patience(closed_input=0, sigterm=0)
 """For a process that has nothing to finish: killed at once."""
 
-# The supervisor ends its children by the same ladder, and must not be terminated in the middle of that.
+# The supervisor ends its children in the same steps, and must not be terminated meanwhile.
 _SUPERVISOR_PATIENCE = Patience(closed_input=_SUPERVISOR_GRACE + 6.0, sigterm=0)
 
 
 class SupervisedProcess:
-    """A program that runs in a process group of its own; made by `start`, ended by `end`, at the latest with its loop.
+    """A program that runs in its own process group; created by `start`, ended by `end` or with its event loop.
 
     Attributes:
-        pid: The number of the process and of its group.
+        pid: The id of the process and of its group.
     """
 
     def __init__(self, process: Process, patience: Patience) -> None:
@@ -130,18 +130,18 @@ class SupervisedProcess:
     ) -> Self:
         """Start a program, with pipes to its input and from its output.
 
-        A cancellation waits until it has started: otherwise there could be an unknown process.
+        A cancellation waits until it has started, so that no unknown process remains.
 
         Args:
             command: The program and its arguments.
-            env: All of its environment; None means this process's.
-            cwd: Where it starts; None means here.
-            errors: Where its standard error goes, as `subprocess` has it; None means to this process's.
-            pass_fds: File descriptors that it inherits besides its three streams.
+            env: Its whole environment; None for that of this process.
+            cwd: Its working directory; None for that of this process.
+            errors: The destination of its standard error, as for `subprocess`; None for that of this process.
+            pass_fds: The file descriptors that it inherits besides its three streams.
             patience: How long it may take to end.
-            keeps_orphans: True if processes that leave the group are ended too, on Linux also a daemon in a session of
-                its own. A small program stands between; the input of the command is then empty, its patience is fixed,
-                and an end by a signal becomes the exit code 128 and more, as a shell has it.
+            keeps_orphans: True to end also processes that leave the group, on Linux even daemons in other sessions. A
+                supervising program then runs the command: its input is empty, its patience is fixed, and the exit code
+                for a signal is 128 plus its number, as in a shell.
 
         Raises:
             OSError: It can't be started.
@@ -162,7 +162,7 @@ class SupervisedProcess:
                 pass_fds=pass_fds,
             )
             started = cls(process, patience)
-            if not keeps_orphans:  # a supervisor ends by itself, when this process is gone
+            if not keeps_orphans:  # a supervisor ends by itself, when this process has ended
                 _living[started.pid] = patience
             _loop_processes.get().add(started)
         assert started is not None
@@ -182,7 +182,7 @@ class SupervisedProcess:
 
     @property
     def errors(self) -> ByteReceiveStream:
-        """The pipe of its standard error, where it has one."""
+        """The pipe of its standard error, if it has one."""
         assert self._process.stderr is not None
         return self._process.stderr
 
@@ -203,10 +203,10 @@ class SupervisedProcess:
         return False
 
     async def end(self, *, at_once: bool = False, drain: Callable[[], Awaitable[object]] | None = None) -> None:
-        """End it and its group by the ladder, and close its pipes. Not to be cancelled; a second time it does nothing.
+        """End it and its group step by step, and close its pipes. It can't be cancelled; another call does nothing.
 
         Args:
-            at_once: True leaves it no time to finish: SIGTERM is sent with the end of its input.
+            at_once: True to send SIGTERM when its input is closed, without time to finish.
             drain: Reads the rest of its output when it has ended; None discards it.
         """
         if self._is_over:
@@ -252,17 +252,17 @@ _loop_processes: LoopLocal[set[SupervisedProcess]] = LoopLocal(set[SupervisedPro
 
 
 class BlockingProcess:
-    """A program in a process group of its own that no event loop owns; its methods block, and take any thread.
+    """A program in its own process group that no event loop owns; its methods block, and work in any thread.
 
     Attributes:
-        pid: The number of the process and of its group.
+        pid: The id of the process and of its group.
 
     Args:
         command: The program and its arguments.
-        env: All of its environment; None means this process's.
-        cwd: Where it starts; None means here.
-        has_input: False gives it an empty input, not a pipe.
-        errors: Where its standard error goes, as `subprocess` has it.
+        env: Its whole environment; None for that of this process.
+        cwd: Its working directory; None for that of this process.
+        has_input: False for an empty input in place of a pipe.
+        errors: The destination of its standard error, as for `subprocess`.
         patience: How long it may take to end.
 
     Raises:
@@ -279,7 +279,7 @@ class BlockingProcess:
         errors: int | IO[bytes] = subprocess.DEVNULL,
         patience: Patience = _USUAL_PATIENCE,
     ) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - no shell, and every caller's command is its own
+        self._process = subprocess.Popen(  # noqa: S603 - no shell, and callers write their commands
             command,
             stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -318,11 +318,11 @@ class BlockingProcess:
         return True
 
     def kill(self) -> None:
-        """Kill it and its group, for `end` to reap; takes no time."""
+        """Kill it and its group without waiting; `end` reaps it."""
         _signal_group(self.pid, "SIGKILL")
 
     def end(self) -> None:
-        """End it and its group by the ladder, and close its pipes. May be called again."""
+        """End it and its group step by step, and close its pipes. May be called again."""
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -338,9 +338,9 @@ class BlockingProcess:
 
 
 def _descend_ladder(pid: int, patience: Patience) -> Generator[float]:
-    """Take the steps between the end of the input and SIGKILL; yield after each how long to wait for the end."""
+    """Execute the steps between the end of the input and SIGKILL; yield after each how long to wait for the end."""
     if patience.closed_input:
-        _signal_group(pid, "SIGCONT")  # stopped, it would never read the end of its input
+        _signal_group(pid, "SIGCONT")  # a stopped one would never read the end of its input
         yield patience.closed_input
     if patience.sigterm:
         _signal_group(pid, "SIGTERM")
@@ -356,13 +356,13 @@ def _signal_group(pid: int, name: Literal["SIGTERM", "SIGKILL", "SIGCONT"]) -> N
             os.kill(pid, signal.SIGTERM)
 
 
-# Processes to end before the interpreter exits: event loops that end in order leave none in here.
+# The processes to end before the interpreter exits; event loops that are closed leave none.
 _living: dict[int, Patience] = {}
 
 
 @atexit.register
 def _end_at_exit() -> None:
-    """Take the ladder with all at once, less its first step: the inputs close when this process is gone."""
+    """End all at once, without the first step: the inputs are closed when this process ends."""
     left = _living.copy()  # an event loop in another thread may continue
     for pid, patience in left.items():
         _signal_group(pid, "SIGTERM" if patience.sigterm else "SIGKILL")
@@ -374,7 +374,7 @@ def _end_at_exit() -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Return whether a child has not ended, and leave it to be reaped by its waiter."""
+    """Return whether a child has not ended, without reaping it."""
     if sys.platform == "win32":
         return False
     try:
@@ -421,7 +421,7 @@ class Tail:
 
 
 def _decode_end(data: bytearray, *, is_cut: bool) -> str:
-    """Return bytes as text, without the rest of a character that was cut in two."""
+    """Return bytes as text, without the rest of a character at the start."""
     start = next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0) if is_cut else 0
     return data[start:].decode("utf-8", "replace")
 
@@ -430,7 +430,7 @@ _LINES_IN_A_ROW = 100
 
 
 class LineReader:
-    """The lines of a stream. One that is longer than `most` bytes is cut there, and the rest of it is skipped."""
+    """The lines of a stream. Lines longer than `most` bytes are truncated."""
 
     __slots__ = ("_begun", "_is_cut", "_most", "_ready", "_stream", "_taken")
 
@@ -445,7 +445,7 @@ class LineReader:
     async def next(self) -> bytes | None:
         """Return the next line without its end; None at the end of the stream.
 
-        However many lines come at once, other tasks have their turn between them.
+        Other tasks run between the lines, however many come at once.
         """
         self._taken += 1
         if self._taken % _LINES_IN_A_ROW == 0:
@@ -488,7 +488,7 @@ _LINES_KEPT = 20
 
 
 class LineTooLongError(Exception):
-    """A line grew over `LONGEST_LINE` bytes."""
+    """A line is longer than `LONGEST_LINE` bytes."""
 
 
 class LineProcess:
@@ -496,10 +496,10 @@ class LineProcess:
 
     Args:
         name: Its name in logs.
-        process: It has pipes to all three of its streams.
-        redact: Redacts secrets from its standard error.
-        logger: Takes that.
-        last_words: Takes the last lines of it.
+        process: The process, with pipes to all three of its streams.
+        redact: Redacts secrets in its standard error.
+        logger: Logs its standard error.
+        last_words: Stores the last lines of its standard error.
     """
 
     def __init__(
@@ -520,18 +520,18 @@ class LineProcess:
         self._errors = LineReader(process.errors, _LONGEST_ERROR_LINE)
 
     async def write(self, line: bytes) -> None:
-        """Write a line; returns when the pipe has taken it.
+        """Write a line, and wait until the pipe has accepted it.
 
         Raises:
-            anyio.BrokenResourceError: The process reads no more.
+            anyio.BrokenResourceError: The process no longer reads.
         """
         await self._process.input.send(line)
 
     async def read(self) -> bytes | None:
-        """Return the next line that it writes to standard output; None when it has closed that.
+        """Return the next line of its standard output; None at the end.
 
         Raises:
-            LineTooLongError: The line does not end.
+            LineTooLongError: The line is too long.
         """
         line = await self._output.next()
         if line is not None and len(line) > LONGEST_LINE:
@@ -541,14 +541,14 @@ class LineProcess:
     async def log_errors(self) -> None:
         """Log its standard error, and store the last lines."""
         while (line := await self._errors.next()) is not None:
-            # Cut behind that: a piece of a secret would not be known for one.
+            # Cut after that: a part of a secret would not be recognized.
             text = self.redact(line.decode("utf-8", "replace").rstrip())[:_LONGEST_LOG_LINE]
             if text:
                 self.last_words.append(text)
                 self._logger.info("%s: %s", self.name, text)
 
     def describe_end(self) -> str:
-        """Return how it ended, as far as is known, with its last words."""
+        """Return how it ended, as far as is known, and its last words."""
         ended = describe_end(self._process.exit_code)
         said = " | ".join(self.last_words)[-_LONGEST_LOG_LINE:]
         return f"{ended}. Its last words: {said}" if said else ended

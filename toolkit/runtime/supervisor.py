@@ -1,10 +1,10 @@
-"""A program of its own that runs one command and outlives all that the command starts.
+"""A separate program that runs one command and outlives all processes that the command starts.
 
-It is started with ``-I -S`` in a session of its own, as ``supervisor.py GRACE PROGRAM ARGUMENT...``. On Linux whatever
-loses its parent below it becomes its child, a daemon in another session too, so that nothing gets away: when the
-command has ended, or the standard input closes, all remaining processes are terminated and, `GRACE` seconds later,
-killed. It exits with the command's code, 128 and more for a signal. Nothing that takes long is imported, neither the
-library nor pathlib, for this starts with each command.
+It is started with ``-I -S`` in its own session, as ``supervisor.py GRACE PROGRAM ARGUMENT...``. On Linux it adopts
+every orphan among its descendants, daemons in other sessions included, so that no process escapes: when the command has
+ended, or the standard input closes, all remaining processes are terminated and, `GRACE` seconds later, killed. It exits
+with the command's code, or 128 plus the number of the signal. It imports nothing slow, neither the library nor pathlib,
+because it starts with each command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run_supervisor() -> int:
     """Run the command of the arguments and return its exit code."""
     grace, command = float(sys.argv[1]), sys.argv[2:]
     _adopt_orphans()
-    # The group is terminated by signals to the group, which this process is a part of.
+    # This process is in the group that is terminated by signals to the group.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wakes, wake = os.pipe()
@@ -34,7 +34,7 @@ def run_supervisor() -> int:
     child = os.fork()
     if child == 0:
         _replace_process(command)
-    # Only processes that the command starts may hold the pipes.
+    # Only processes that the command starts may have the pipes open.
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -50,12 +50,12 @@ def run_supervisor() -> int:
 
 
 def _ignore_signal(number: int, frame: object) -> None:
-    """Do nothing: that a signal came is written to the pipe."""
+    """Do nothing: Python writes the signal to the pipe."""
 
 
 def _adopt_orphans() -> None:
     if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415 - not needed elsewhere, and it takes a while
+        import ctypes  # noqa: PLC0415 - slow to import, and needed on Linux alone
 
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
@@ -66,14 +66,14 @@ def _replace_process(command: list[str]) -> None:
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     try:
-        os.execv(command[0], command)  # noqa: S606 - no shell but the one that is asked for
+        os.execv(command[0], command)  # noqa: S606 - no shell unless the command is one
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
     os._exit(_NOT_STARTED)
 
 
 def _reap_ended(child: int) -> int | None:
-    """Reap all children that have ended, and return the exit code of the command where it is among them."""
+    """Reap all children that have ended, and return the exit code of the command if it is one of them."""
     code = None
     while True:
         try:
@@ -88,7 +88,7 @@ def _reap_ended(child: int) -> int | None:
 
 
 def _end_all(child: int, grace: float) -> None:
-    """Terminate all remaining processes, and kill those that have not ended after a while."""
+    """Terminate all remaining processes, and kill those that have not ended after `grace` seconds."""
     end = time.monotonic() + grace
     while (left := _find_descendants()) and time.monotonic() < end:
         for process in left:
@@ -103,7 +103,7 @@ def _end_all(child: int, grace: float) -> None:
 
 
 def _kill_all() -> None:
-    """Stop all first, so that none starts another while they are killed one by one."""
+    """Kill all descendants; they are stopped first, so that none starts another process meanwhile."""
     stopped: set[int] = set()
     while new := set(_find_descendants()) - stopped:
         for process in new:
@@ -114,7 +114,7 @@ def _kill_all() -> None:
 
 
 def _find_descendants() -> list[int]:
-    """Return the processes below this one or in its group that have not ended."""
+    """Return the descendants of this process and the members of its group that have not ended."""
     here, group = os.getpid(), os.getpgrp()
     children: dict[int, list[int]] = {}
     found: set[int] = set()
@@ -131,7 +131,7 @@ def _find_descendants() -> list[int]:
 
 
 def _list_processes() -> list[tuple[int, int, int]]:
-    """Return number, parent and group of all processes that have not ended."""
+    """Return the id, the parent and the group of each process that has not ended."""
     if not os.path.isdir("/proc/self"):  # noqa: PTH112
         return _list_by_ps()
     found: list[tuple[int, int, int]] = []
@@ -147,7 +147,7 @@ def _list_processes() -> list[tuple[int, int, int]]:
 
 
 def _list_by_ps() -> list[tuple[int, int, int]]:
-    """Return the same where there is no /proc, as on macOS."""
+    """Return the same on systems without /proc, such as macOS."""
     import subprocess  # noqa: PLC0415 - not needed on Linux, and it takes a while
 
     command = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat=,comm="]

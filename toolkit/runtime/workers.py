@@ -5,8 +5,8 @@ its value is dropped. `AbandonedThreads` counts those of a call, which holds its
 
 `anyio.to_thread` does not do the same. With it an abandoned call gives its place back at once, so that calls which hang
 can start any number of threads, and on asyncio its threads are no daemons: the exit of the interpreter waits for them.
-It says neither whether a call had begun when it was cancelled, nor what had ended by then, nor that abandoned threads
-hold all places. What a thread asks of its event loop runs in the task of the call here; there in another one.
+It does not report whether a call had begun or ended when it was cancelled, or that abandoned threads hold all places.
+Here, what a thread has its event loop run is run in the task of the call; there, in another task.
 
 A gate applies to the whole process, whatever event loop a call runs on. It may be left from any thread: an abandoned
 thread occupies it until the thread ends.
@@ -53,17 +53,17 @@ class AbandonedThreads:
 
     @property
     def outer(self) -> AbandonedThreads | None:
-        """The threads of the call round this one, which count these too; None for the outermost."""
+        """The threads of the enclosing call, which include these; None for the outermost."""
         return self._outer
 
     @property
     def is_left_running(self) -> bool:
-        """True where a thread was given up and has not ended."""
+        """True if an abandoned thread has not ended."""
         return bool(self._running)
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Have the threads that are given up in here counted, also those of loops and threads that start in here."""
+        """Count the threads that are abandoned in this block, also those of loops and threads that it starts."""
         token = _current.set(self)
         try:
             yield
@@ -71,12 +71,12 @@ class AbandonedThreads:
             _current.reset(token)
 
     def add(self, thread: object) -> None:
-        """Note a thread that was given up."""
+        """Add an abandoned thread."""
         with self._lock:
             self._running.add(thread)
 
     def remove(self, thread: object) -> None:
-        """Note that it has ended; called in that thread."""
+        """Remove a thread that has ended; called in that thread."""
         with self._lock:
             self._running.discard(thread)
             callbacks, self._callbacks = ([], self._callbacks) if self._running else (self._callbacks, [])
@@ -97,7 +97,7 @@ _current: ContextVar[AbandonedThreads | None] = ContextVar("toolkit_work", defau
 
 
 def list_enclosing_calls(context: Context) -> Generator[AbandonedThreads]:
-    """Yield what counts the threads that code of this context gives up: that of each call round it, innermost first."""
+    """Yield the abandoned threads of each call that encloses this context, innermost first."""
     counted = context.get(_current)
     while counted is not None:
         yield counted
@@ -107,7 +107,7 @@ def list_enclosing_calls(context: Context) -> Generator[AbandonedThreads]:
 T = TypeVar("T")
 
 _IDLE_SECONDS = 10.0
-_LOOP_CHECK_SECONDS = 1.0  # how often a thread that waits for its event loop looks whether that is still there
+_LOOP_CHECK_SECONDS = 1.0  # how often a thread that waits for its event loop checks that this still runs
 _numbers = count(1)
 
 
@@ -122,18 +122,18 @@ async def run_in_worker(
 ) -> T:
     """Call a function in a worker thread of this event loop, with a copy of the current context.
 
-    Waits for a place when all are taken. What the function raises, of whatever kind, comes out here; only a
-    `StopIteration`, which no coroutine can raise, comes out as a `ToolFailedError`. When this is cancelled the
-    function is never called if its thread has not begun, else the thread is abandoned; what has ended by then is
-    returned all the same, and the cancellation comes at the next wait.
+    Waits for a place if all are taken. Every exception of the function is raised here; only a `StopIteration`, which
+    no coroutine can raise, becomes a `ToolFailedError`. If this is cancelled before the thread has begun, the function
+    is never called; if the function has ended, its result is returned, and the cancellation is raised at the next
+    await; else the thread is abandoned.
 
     Args:
-        call: Takes no arguments: they are bound to it.
+        call: The function, which takes no arguments.
         on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
-        workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
+        workers: How many threads may run in this event loop at the same time, abandoned ones included.
         owner: The caller, such as a tool: the abandoned threads of one owner occupy at most half of the places.
-        is_for_people: True where the function waits for a person: such threads have places of their own.
-        waiting: Entered while this waits for a place.
+        is_for_people: True if the function waits for a person: such threads have separate places.
+        waiting: Entered while waiting for a place.
 
     Raises:
         ToolFailedError: All slots, or the owner's, are occupied by abandoned threads: waiting could take forever.
@@ -142,7 +142,7 @@ async def run_in_worker(
     pool = (_pools_for_people if is_for_people else _worker_pools).get()
     await pool.take_place(workers, owner, waiting)
     job = _ThreadJob(pool, call, owner)
-    cancelled = anyio.get_cancelled_exc_class()  # asked here: where this is closed, its event loop may have ended
+    cancelled = anyio.get_cancelled_exc_class()  # determined here: when this is closed, its event loop may have ended
     try:
         pool.start(job)
         await job.attend()
@@ -166,20 +166,19 @@ def abandoned_count() -> int:
 
 
 def is_worker_thread() -> bool:
-    """Return whether this is code that `run_in_worker` called; False in an event loop of its own within it."""
+    """Return whether `run_in_worker` called this code; False in an event loop that such code runs."""
     return getattr(_here, "job", None) is not None and not is_in_event_loop()
 
 
 def worker_loop_thread() -> int | None:
-    """Return the thread of the event loop that this code's worker thread belongs to; None where this is in none."""
+    """Return the thread of the event loop that this worker thread belongs to; None outside of worker threads."""
     return _here.job.loop_thread if is_worker_thread() else None
 
 
 def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function in the event loop that this worker thread belongs to, and wait for its result.
 
-    It runs in the task that waits for the worker, and what it returns is awaited there if it can be. What it raises
-    is raised here.
+    It runs in the task that waits for the worker; an awaitable result is awaited there, and exceptions are raised here.
 
     Raises:
         RuntimeError: This is not a worker thread.
@@ -193,9 +192,9 @@ def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def when_abandoned(callback: Callable[[], object]) -> Generator[None]:
-    """Have `callback` called if the worker call that this is part of is abandoned meanwhile; elsewhere do nothing.
+    """Call `callback` if the enclosing worker call is abandoned in this block; outside of worker calls, do nothing.
 
-    It is called in the event loop's thread, not in this one, at most once, and at once where it is too late.
+    It is called at most once, in the thread of the event loop; here and at once if the call was abandoned before.
     """
     job: _ThreadJob[Any] | None = getattr(_here, "job", None)
     if job is None:
@@ -209,7 +208,7 @@ def when_abandoned(callback: Callable[[], object]) -> Generator[None]:
 
 
 class _LoopRequest:
-    """A call that a thread wants to be made in its event loop."""
+    """A call that a thread has its event loop make."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.answered = threading.Event()
@@ -219,7 +218,7 @@ class _LoopRequest:
         self._args = args
 
     async def answer(self) -> None:
-        """Make the call; the thread waits on until `answered` is set."""
+        """Make the call; the thread waits until `answered` is set."""
         try:
             value = self._function(*self._args)
             self.value = await value if inspect.isawaitable(value) else value
@@ -232,7 +231,7 @@ class _LoopRequest:
 
 
 class _ThreadJob(Generic[T]):
-    """One call on its way through a thread."""
+    """One call in a thread."""
 
     def __init__(self, pool: _ThreadPool, call: Callable[[], T], owner: object) -> None:
         self.pool = pool
@@ -255,7 +254,7 @@ class _ThreadJob(Generic[T]):
     # In the event loop.
 
     async def attend(self) -> None:
-        """Return when the thread has ended the call; make the calls that it asks for meanwhile."""
+        """Wait until the thread has ended the call; make the calls that it requests meanwhile."""
         while True:
             await self._news.wait()
             if self.is_over:
@@ -307,7 +306,7 @@ class _ThreadJob(Generic[T]):
         self.pool.free_place()
         self._news.set()
 
-    def _tell_news(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
 
     # In the thread.
@@ -320,7 +319,7 @@ class _ThreadJob(Generic[T]):
             _here.job = self
             try:
                 self._value = self._context.run(call)
-            except BaseException as error:  # noqa: BLE001  # passed to the caller, including exceptions that would end the program
+            except BaseException as error:  # noqa: BLE001  # raised in the caller, also those that would end the program
                 self._error = error
             _here.job = None
         with self._lock:
@@ -341,7 +340,7 @@ class _ThreadJob(Generic[T]):
             is_awaited = not self.is_abandoned
             if is_awaited:
                 self._request = request
-        if not is_awaited or not self.pool.wake(self._tell_news):
+        if not is_awaited or not self.pool.wake(self._notify):
             request.refuse()
         while not request.answered.wait(_LOOP_CHECK_SECONDS):
             if not self.pool.wake(_probe_loop):
@@ -352,7 +351,7 @@ class _ThreadJob(Generic[T]):
 
 
 class _PlaceWaiter:
-    """A task that waits for a slot."""
+    """A task that waits for a place."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -371,7 +370,7 @@ class _ThreadPool:
         self._waiters: deque[_PlaceWaiter] = deque()
         self._jobs: SimpleQueue[_ThreadJob[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()  # over _idle and _is_closed
-        self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
+        self._idle = 0  # threads that wait for a job, less the jobs in the queue
         self._is_closed = False
 
     async def take_place(
@@ -398,7 +397,7 @@ class _ThreadPool:
         finally:
             if not waiter.has_place:
                 self._waiters.remove(waiter)
-            elif not is_taken:  # cancelled in the moment that it came
+            elif not is_taken:  # cancelled when the place was just assigned
                 self.free_place()
 
     def _check_share(self, workers: int, owner: object) -> None:
@@ -463,7 +462,7 @@ class _ThreadPool:
                 is_idle = not self._is_closed
                 self._idle += is_idle
             self.wake(job.end)
-            job = None  # its objects would live as long as this thread is idle
+            job = None  # else its objects would live as long as this thread is idle
             if is_idle:
                 job = self._take_job()
 
@@ -475,7 +474,7 @@ class _ThreadPool:
                 if self._idle > 0:
                     self._idle -= 1
                     return None
-        return self._jobs.get()  # all that wait are expected by a job, this one too
+        return self._jobs.get()  # there is a job for each waiting thread, and so for this one
 
 
 _worker_pools = LoopLocal(_ThreadPool, _ThreadPool.close)
@@ -491,7 +490,7 @@ _gates_lock = Lock()  # over _open_gates and the users of each
 
 
 def lock_key(value: object) -> object:
-    """Return the key of the lock that a value names: equal values name one lock, also lists, which have no hash."""
+    """Return the key of the lock that a value names; equal values name one lock, also lists, which are not hashable."""
     try:
         hash(value)
     except TypeError:
@@ -502,15 +501,15 @@ def lock_key(value: object) -> object:
 async def enter_gate(
     key: object, places: int = 1, *, waiting: Callable[[], AbstractContextManager[object]] = nullcontext
 ) -> Callable[[], None]:
-    """Wait for a free slot of a gate, take it, and return the function that releases it, from any thread.
+    """Wait for a free place of a gate, take it, and return the function that releases it, from any thread.
 
-    The order is first come, first served. An unused gate is deleted; one key always has the same number
-    of places.
+    Places are assigned in the order of the calls. An unused gate is deleted; a key always has the same number of
+    places.
 
     Args:
         key: Names the gate in this process; hashable.
         places: How many may be inside at once.
-        waiting: Entered while this waits.
+        waiting: Entered while waiting.
     """
     with _gates_lock:
         gate = _open_gates.get(key)
@@ -587,7 +586,7 @@ class _Gate:
             has_come = waiter.has_come
             if not has_come:
                 self._waiting.remove(waiter)
-        if has_come:  # cancelled in the moment that its turn came
+        if has_come:  # cancelled when its turn had just come
             self.leave()
 
     def leave(self) -> None:
@@ -597,5 +596,5 @@ class _Gate:
                 waiter.has_come = True
                 if waiter.wake(waiter.changed.set):
                     return
-                # Its event loop has ended without a word to it.
+                # Its event loop has ended without notifying it.
             self._free += 1
