@@ -833,7 +833,7 @@ class _RecordField(NamedTuple):
 
 def _read_record(cls: Any) -> list[_RecordField] | None:
     """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
-    if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
+    if "attr" in sys.modules and isinstance(cast("Any", vars(cls)).get("__attrs_attrs__"), tuple):
         nothing = sys.modules["attr"].NOTHING
         fields = [field for field in cls.__attrs_attrs__ if field.init]
         return [_RecordField(f.name, f.alias, f.alias, f.default is nothing, f.default) for f in fields]
