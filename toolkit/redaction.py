@@ -1030,8 +1030,8 @@ class Scrubber:
         match fields:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
-            case {"name": str(), "description": str(), "parameters": dict(parameters)}:
-                return {**fields, "parameters": without_secret_values(parameters)}
+            case {"name": str(), "description": str(), "parameters": dict()}:
+                return {**fields, "parameters": without_secret_values(fields["parameters"])}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -1101,9 +1101,9 @@ def without_secret_values(schema: Any, above: tuple[Any, ...] = ()) -> Any:
         return [without_secret_values(each, above) for each in cast("Sequence[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    clean: dict[str, Any] = {}
-    above = (*above, schema)
-    for keyword, value in cast("Mapping[str, Any]", schema).items():
+    node, clean = cast("Mapping[str, Any]", schema), dict[str, Any]()
+    above = (*above, node)
+    for keyword, value in node.items():
         if keyword in _SHOWN_VALUES:
             if not _has_secret_value(value, above):
                 clean[keyword] = value
@@ -1111,13 +1111,13 @@ def without_secret_values(schema: Any, above: tuple[Any, ...] = ()) -> Any:
             members = cast("Mapping[str, Any]", value)
             clean[keyword] = {name: without_secret_values(one, (*above, name)) for name, one in members.items()}
         else:
-            clean[keyword] = without_secret_values(value, above) if isinstance(value, (dict, list)) else value
+            clean[keyword] = without_secret_values(value, above) if type(value) in (dict, list) else value
     return clean
 
 
 def _has_secret_value(value: Any, above: tuple[Any, ...]) -> bool:
     """Return whether a default or an example is a secret, or has one."""
-    if isinstance(value, (dict, list)) and replace_fields(value, _mask_value) != value:
+    if type(value) in (dict, list) and replace_fields(value, _mask_value) != value:
         return True
     is_listed = "enum" in above[-1] or "const" in above[-1]
     if is_listed or not holds_secret(value) or str(value).lower() in _SETTING_WORDS:

@@ -41,7 +41,7 @@ def make_library() -> MCPServer[Any]:
     def review(book: str, tone: str = "kind") -> str:
         return f"Review {book}, and be {tone}."
 
-    @library.completion()
+    @library.completion()  # type: ignore[no-untyped-call, untyped-decorator]  # the SDK gives it no types
     async def complete(
         ref: wire.PromptReference | wire.ResourceTemplateReference,
         argument: wire.CompletionArgument,
