@@ -20,11 +20,11 @@ def web_search(query: str, limit: int = 5) -> str:
     return f"{limit} pages on {query}"
 
 
-def show(told: ToolUsageEvent) -> None:
+def show(emitted: ToolUsageEvent) -> None:
     """Print what happens."""
-    match told.event:
+    match emitted.event:
         case ToolExecutionStart(tool_name=name, arguments=arguments):
-            print(f"start: {name} {arguments} for {told.fingerprint_context['user']}")
+            print(f"start: {name} {arguments} for {emitted.fingerprint_context['user']}")
         case ToolExecutionEnd(result=result):
             print(f"end: {result.text}")
         case ToolCallRefused(result=result):

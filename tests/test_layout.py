@@ -17,6 +17,7 @@ TANGLED_FUNCTIONS: dict[str, str] = {}
 ONE_WORD_FUNCTIONS: dict[str, str] = {
     "interop/langchain.py:_arun": "a name of LangChain's protocol",
     "interop/langchain.py:_run": "a name of LangChain's protocol",
+    "sources/mcp/login.py:_initialize": "a name of the MCP SDK's login",
 }
 """What is over the budget, each with its reason."""
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
+
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
@@ -57,8 +59,7 @@ async def run_again(
         pause: Returns the seconds to wait, from the number of the retry (from 0) and the exception.
         before_pause: Called with the number of the attempt that failed (from 1), its exception, and the seconds.
     """
-    import anyio  # noqa: PLC0415 - slow to import, and only needed where something has failed
-    import tenacity  # noqa: PLC0415
+    import tenacity  # noqa: PLC0415 - slow to import, and only needed where something has failed
 
     attempts = 0
 

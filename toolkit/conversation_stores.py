@@ -318,7 +318,8 @@ class MemoryStore(_SteppedStore):
     async def _do_step(self, conversation_id: str, decide: _Decide) -> Any:
         with self._lock:
             now = self._epoch + time.monotonic()
-            head, messages, queue = self._rows.get(conversation_id, (None, [], []))
+            new: tuple[_Head | None, list[str], list[str]] = (None, [], [])
+            head, messages, queue = self._rows.get(conversation_id, new)
             step = decide(head, now)
             if step.deletes:
                 del self._rows[conversation_id]
@@ -335,7 +336,7 @@ class MemoryStore(_SteppedStore):
 
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
-        found: StoredConversation | None = await self._do_step(conversation_id, lambda *_: _Step(shows=True))
+        found: StoredConversation | None = await self._do_step(conversation_id, lambda _head, _now: _Step(shows=True))
         return found
 
     async def list_entries(
@@ -440,9 +441,11 @@ class SqlStore(_SteppedStore):
         mine = table.c.id == conversation_id
         # The first statement writes, so that it locks the row: what is read after it stays true.
         is_there = connection.execute(table.update().where(mine).values(holder=table.c.holder)).rowcount > 0
-        columns = [table.c[part.name] for part in fields(_Head)]
-        row = connection.execute(self._sa.select(*columns).where(mine)).mappings().one() if is_there else None
-        step = decide(None if row is None else _Head(**row), float(connection.scalar(self._sa.select(now)) or 0.0))
+        if is_there:
+            row = connection.execute(self._sa.select(*table.c, now.label("now")).where(mine)).one()
+            step = decide(_read_head(row), float(row.now))
+        else:
+            step = decide(None, float(connection.scalar(self._sa.select(now)) or 0.0))
         if step.deletes:
             for each in self._list_tables():
                 connection.execute(each.delete().where(each.c.id == conversation_id))
@@ -492,9 +495,8 @@ class SqlStore(_SteppedStore):
                 break
         if [each.position for each in rows] != list(range(row.length)):
             raise _make_gap_error(conversation_id, "the database")
-        found = _Head(**{part.name: getattr(row, part.name) for part in fields(_Head)})
         queued = connection.execute(waiting).scalars().all()
-        return found.show(conversation_id, float(row.now), [each.value for each in rows], queued)
+        return _read_head(row).show(conversation_id, float(row.now), [each.value for each in rows], queued)
 
     def _list_tables(self) -> tuple[sa.Table, sa.Table, sa.Table]:
         return self._tables.conversations, self._tables.messages, self._tables.queue
@@ -517,6 +519,10 @@ class SqlStore(_SteppedStore):
     async def aclose(self) -> None:
         """Close the connections, except those of an engine of the application."""
         await to_thread.run_sync(self._database.close)
+
+
+def _read_head(row: Any) -> _Head:
+    return _Head(**{part.name: getattr(row, part.name) for part in fields(_Head)})
 
 
 def _make_database_error(place: str, reason: str) -> ConversationStoreError:

@@ -405,7 +405,8 @@ class _Draft:
         except TranscriptError:  # its process ended before the results of the last calls were in
             self.messages = repair_transcript(self.messages)
         lost = {call_id for run in self.open_runs for call_id in run.interrupted}
-        self.put_results([_write_lost_result(each) for each in self._find_results(lost)])
+        results = [each for each in self.messages if isinstance(each, ToolResult) and each.call_id in lost]
+        self.put_results([ToolResult(each.call_id, LOST, tool_name=each.tool_name, is_error=True) for each in results])
         self.drop_cut_runs()
         for each in self.asked:
             reason = (each.result or {}).get("reason", {})
@@ -435,7 +436,8 @@ class _Draft:
         asked = [
             [each.key, places.get(id(each.question)), places.get(id(each.answer)), each.result] for each in self.asked
         ]
-        return self._text.write({"format": _FORMAT, "open": list(map(_save_run, self.open_runs)), "asked": asked})
+        open_runs = [{"snapshot": run.snapshot, "calls": run.calls, "taken": run.taken} for run in self.open_runs]
+        return self._text.write({"format": _FORMAT, "open": open_runs, "asked": asked})
 
     def load_queue(self, texts: Sequence[str]) -> list[tuple[Message, str]]:
         """Return the queued questions, each with the digest of its id, which is empty without one."""
@@ -449,9 +451,6 @@ class _Draft:
             raise ConversationChangedError(self.id, f"it is of version {self.version}, and was of version {version}")
 
     # the transcript
-
-    def _find_results(self, call_ids: set[str]) -> list[ToolResult]:
-        return [each for each in self.messages if isinstance(each, ToolResult) and each.call_id in call_ids]
 
     def put_results(self, results: Sequence[ToolResult]) -> None:
         """Replace the results of the same calls."""
@@ -699,14 +698,6 @@ def _do_nothing() -> None: ...
 def _ignore_end(error: BaseException | None) -> None:
     if error is not None:
         _logger.error("the lease of a conversation is no longer renewed", exc_info=error)
-
-
-def _save_run(run: _OpenRun) -> dict[str, Any]:
-    return {"snapshot": run.snapshot, "calls": run.calls, "taken": run.taken}
-
-
-def _write_lost_result(result: ToolResult) -> ToolResult:
-    return ToolResult(result.call_id, LOST, tool_name=result.tool_name, is_error=True)
 
 
 class ConversationTurn(Generic[Ctx]):

@@ -86,9 +86,9 @@ else:
         lines += [] if has_slots else ["_fields = self.__dict__"]
         parameters: dict[str, str] = {}
         for field in fields:
-            known |= {f"_default_{field.name}": field.default, f"_make_{field.name}": field.default_factory}
-            known |= {f"_set_{field.name}": getattr(made, field.name).__set__} if has_slots else {}
-            parameters[field.name], line = _write_field(field, has_slots=has_slots)
+            if has_slots:
+                known[f"_set_{field.name}"] = getattr(made, field.name).__set__
+            parameters[field.name], line = _write_field(field, known, has_slots=has_slots)
             lines.append(line)
         if expected := vars(made).get("__expected__"):
             known |= {f"_expected_{name}": accepted for name, accepted in expected.items()}
@@ -111,13 +111,15 @@ else:
         named = [parameters[field.name] for field in fields if field.init and field.kw_only]
         return ", ".join([*first, *positional, *(["*", *named] if named else [])])
 
-    def _write_field(field: dataclasses.Field[Any], *, has_slots: bool) -> tuple[str, str]:
-        """Return the parameter of a field, and the line that sets it."""
+    def _write_field(field: dataclasses.Field[Any], known: dict[str, Any], *, has_slots: bool) -> tuple[str, str]:
+        """Return the parameter of a field, and the line that sets it; add its default to the known variables."""
         name, default, value = field.name, "", field.name if field.init else ""
         if field.default_factory is not dataclasses.MISSING:
+            known[f"_make_{name}"] = field.default_factory
             default, new = "=_FACTORY", f"_make_{name}()"
             value = f"{new} if {name} is _FACTORY else {name}" if field.init else new
         elif field.default is not dataclasses.MISSING:
+            known[f"_default_{name}"] = field.default
             default = f"=_default_{name}"
             value = value or f"_default_{name}"
         if not value:

@@ -107,7 +107,7 @@ class _PlainReader:
             return b64encode(bytes(cast("bytes", value))).decode()
         if isinstance(cast("object", value), Mapping):
             members: Any = value
-            return self.read_members(members, path)
+            return self.read_members(members.items(), path)
         if isinstance(value, (set, frozenset, AbstractSet)) and not isinstance(value, MappingView):
             return sorted(self.read_items(cast("Iterable[Any]", value), path), key=_make_sort_key)
         if isinstance(value, (Sequence, MappingView, Iterator)):
@@ -130,7 +130,7 @@ class _PlainReader:
                 raise
             if MASK in attributes.values():
                 self.notes[_MASKED] = None
-            return self.read_members(attributes, path)
+            return self.read_members(attributes.items(), path)
 
     def _read_leaf(self, value: Any) -> Any:
         plain = to_jsonable_python(value)
@@ -150,10 +150,10 @@ class _PlainReader:
             self.note_cut(len(found), size, "values")
         return found
 
-    def read_members(self, members: Mapping[Any, Any], path: str) -> dict[str, Any]:
+    def read_members(self, members: Iterable[tuple[Any, Any]], path: str) -> dict[str, Any]:
         """Return an object; keys with the same text remain distinct."""
         found: dict[str, Any] = {}
-        for key, item in members.items():
+        for key, item in members:
             name = _write_member_name(key)
             if name in found:
                 name = next(new for number in count(2) if (new := f"{name} ({number})") not in found)
@@ -207,21 +207,15 @@ def _read_each_field(value: Any) -> dict[str, Any]:
     else:
         fields = {name: field.serialization_alias or field.alias or name for name, field in kind.model_fields.items()}
         names = {**fields, **{name: name for name in kind.model_computed_fields}}
-    return {alias: _Attribute(value, name).read() for name, alias in names.items()}
+    return {alias: _read_attribute(value, name) for name, alias in names.items()}
 
 
-class _Attribute:
-    """An attribute, or the error that reading it raised."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        self.owner = owner
-        self.name = name
-
-    def read(self) -> Any:
-        try:
-            return getattr(self.owner, self.name)
-        except Exception as error:  # noqa: BLE001 - a property of the author's
-            return error
+def _read_attribute(owner: Any, name: str) -> Any:
+    """Return the value of an attribute, or the error that reading it raised."""
+    try:
+        return getattr(owner, name)
+    except Exception as error:  # noqa: BLE001 - a property of the author's
+        return error
 
 
 def _read_public_attributes(value: Any) -> dict[str, Any] | None:
@@ -260,15 +254,16 @@ def _find_reader(kind: type) -> _Read | None:
 
 def _read_attrs(reader: _PlainReader, value: Any, path: str) -> Any:
     fields: Any = value.__attrs_attrs__
-    members = {field.alias or field.name: _Attribute(value, field.name).read() for field in fields}
-    return reader.read_members(members, path)
+    members = {field.alias or field.name: _read_attribute(value, field.name) for field in fields}
+    return reader.read_members(members.items(), path)
 
 
 def _read_struct(reader: _PlainReader, value: Any, path: str) -> Any:
     config = value.__struct_config__
     tag = {config.tag_field: config.tag} if config.tag is not None else {}
     names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    return reader.read_members({**tag, **{alias: getattr(value, name) for alias, name in names}}, path)
+    members = {**tag, **{alias: getattr(value, name) for alias, name in names}}
+    return reader.read_members(members.items(), path)
 
 
 def _read_array(reader: _PlainReader, value: Any, path: str) -> Any:
@@ -285,7 +280,7 @@ def _read_array(reader: _PlainReader, value: Any, path: str) -> Any:
 
 def _read_scalar(reader: _PlainReader, value: Any, path: str) -> Any:
     if value.dtype.names is not None:
-        return reader.read_members({name: value[name] for name in value.dtype.names}, path)
+        return reader.read_members(((name, value[name]) for name in value.dtype.names), path)
     if value.dtype.kind in "mM":
         return None if str(value) == "NaT" else str(value)
     plain = value.item()
@@ -302,7 +297,7 @@ def _read_frame(reader: _PlainReader, value: Any, path: str) -> Any:
         value = value.reset_index(names=_choose_index_names(value))
     names = list(value.columns)
     return [
-        reader.read_members(_Pairs(zip(names, row, strict=True)), f"{path}[{index}]")
+        reader.read_members(zip(names, row, strict=True), f"{path}[{index}]")
         for index, row in enumerate(value.itertuples(index=False, name=None))
     ]
 
@@ -316,25 +311,6 @@ def _choose_index_names(frame: Any) -> list[Any]:
     return [f"{name} (index)" if str(name) in taken else name for name in wanted]
 
 
-class _Pairs(Mapping[Any, Any]):
-    """Pairs with possibly equal keys, as columns may have."""
-
-    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        self.pairs = list(pairs)
-
-    def __getitem__(self, key: Any) -> Any:
-        return next(item for name, item in self.pairs if name == key)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([key for key, _ in self.pairs])
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def items(self) -> Any:
-        return self.pairs
-
-
 def _is_counted(index: Any) -> bool:
     """Return True if an index is only the row number."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None
@@ -346,7 +322,7 @@ def _read_series(reader: _PlainReader, value: Any, path: str) -> Any:
         value = value.iloc[:_MOST_CELLS]
     if _is_counted(value.index):
         return reader.read_items(list(value), path)
-    return reader.read_members(_Pairs(zip(value.index, value, strict=True)), path)
+    return reader.read_members(zip(value.index, value, strict=True), path)
 
 
 def _read_index(reader: _PlainReader, value: Any, path: str) -> Any:

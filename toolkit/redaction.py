@@ -12,11 +12,11 @@ import unicodedata
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from json import dumps, loads
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 MASK = "***"
@@ -104,9 +104,10 @@ _KNOWN_KEYS = _Pattern(
 )
 # A random text, which no word, path, host, version or name of a file is.
 _OPAQUE = _Pattern(
-    r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}", re.IGNORECASE
+    r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}"
+    r"|(?=[\w-]{8})[\w-]*(?:secret|token|passw|key)[\w-]*",
+    re.IGNORECASE,
 )
-_TELLING_WORDS = _Pattern(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = _Pattern(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
 _WORD_BREAK = _Pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
 _DIGEST_SIGN = "secret:"
@@ -178,18 +179,23 @@ def _is_ambiguous(name: object) -> bool:
 
 
 def _is_random(value: Any) -> bool:
-    if isinstance(value, str):
-        return _RANDOM.compiled.fullmatch(value) is not None
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(_is_random, cast("Iterable[Any]", inside)))
+    match value:
+        case str():
+            return len(value) <= _LONGEST_RANDOM and _RANDOM.compiled.fullmatch(value) is not None
+        case dict():
+            return any(map(_is_random, cast("Mapping[str, Any]", value).values()))
+        case list():
+            return any(map(_is_random, cast("Sequence[Any]", value)))
+        case _:
+            return False
 
 
-def is_secret_mark(keyword: str, value: object) -> bool:
-    """Return whether a keyword of a schema marks its value as secret: ``writeOnly``, a format, or an extension."""
-    if keyword == "format":
-        return isinstance(value, str) and is_secret_name(value)
-    is_extension = keyword.startswith("x-") and ("sensitive" in keyword or is_secret_name(keyword))
-    return value is True and (keyword == "writeOnly" or is_extension)
+def is_marked_secret(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema marks its value as secret: by ``writeOnly``, its format, or an extension."""
+    if schema.get("writeOnly") is True or ("format" in schema and is_secret_name(str(schema["format"]))):
+        return True
+    extensions = [name for name, value in schema.items() if name[:2] == "x-" and value is True]
+    return any("sensitive" in name or is_secret_name(name) for name in extensions)
 
 
 def may_name_secrets(text: str) -> bool:
@@ -265,7 +271,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
             found += (secrets_in_headers if is_header else secrets_of)({named[1]: named[3]})
         elif argument.startswith("-"):
             found += secrets_of({argument: following})
-        elif PurePath(argument).name != run and _is_opaque(argument):
+        elif PurePath(argument).name != run and _OPAQUE.compiled.fullmatch(argument):
             found.append(argument)
         found += _find_keys(argument)
     return found
@@ -295,9 +301,6 @@ def without_keys(text: str) -> str:
         if struck is not text:
             text, lowered = struck, _lower_text(struck)
     return text
-
-
-strike_keys = without_keys
 
 
 def _mask_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -448,9 +451,7 @@ def replace_secrets(
             told |= {name for name, item in fields.items() if _is_ambiguous(name) and _is_random(item)}
             items: Iterable[tuple[Any, Any]] = fields.items()
         case [head, *rows] if _names_columns(head):
-            cells = [dict(zip(head, row, strict=False)) if isinstance(row, list) else row for row in rows]
-            clean = replace_secrets(cells, judge, replace, path)
-            return [head, *[list(row.values()) if isinstance(row, dict) else row for row in clean]]
+            return [head, *[_replace_in_row(head, row, judge, replace, path) for row in cast("Sequence[Any]", rows)]]
         case list() | tuple():
             told = _find_listed(cast("Sequence[Any]", value))
             items = enumerate(cast("Sequence[Any]", value))
@@ -491,13 +492,21 @@ def _find_carried(fields: Mapping[str, Any], path: Sequence[str | int]) -> set[s
     return {name for name, value in fields.items() if str(value) in secrets_in_headers({str(name): str(value)})}
 
 
-def _names_columns(head: Any) -> bool:
+def _names_columns(head: Any) -> TypeGuard[Sequence[str]]:
     """Return whether a row of a table has the names of its columns, one of them telling."""
-    if not isinstance(head, list) or not all(
-        isinstance(name, str) and _ONE_NAME.compiled.fullmatch(name) for name in head
-    ):
+    if not isinstance(head, list):
         return False
-    return len(set(head)) == len(head) and any(map(is_secret_field, head))
+    names = [name for name in cast("Sequence[Any]", head) if isinstance(name, str)]
+    is_head = len(names) == len({*names}) == len(cast("Sequence[Any]", head))
+    return is_head and all(map(_ONE_NAME.compiled.fullmatch, names)) and any(map(is_secret_field, names))
+
+
+def _replace_in_row(head: Sequence[str], row: Any, judge: Any, replace: Any, path: _Path) -> Any:
+    """Return a row of a table with the secrets replaced that its head names."""
+    if not isinstance(row, list):
+        return replace_secrets(row, judge, replace, path)
+    cells = dict(zip(head, cast("Sequence[Any]", row), strict=False))
+    return [*replace_secrets(cells, judge, replace, path).values(), *cast("Sequence[Any]", row)[len(head) :]]
 
 
 def _find_listed(items: Sequence[Any]) -> set[int]:
@@ -529,13 +538,6 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
     return program
 
 
-def _is_opaque(argument: str) -> bool:
-    """Return whether an argument as a whole is a secret: a random text, or one marked as a secret."""
-    if _OPAQUE.compiled.fullmatch(argument):
-        return True
-    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.compiled.fullmatch(argument) is not None
-
-
 def _find_keys(text: str) -> Iterator[str]:
     """Yield the texts that are struck out by their format, as values in a query or behind a telling name."""
     lowered = _lower_text(text)
@@ -556,27 +558,19 @@ class _Rule(NamedTuple):
     Args:
         pattern: Finds a secret: its group ``value``, else what is behind its other groups.
         signs: A match begins with one of these, in lower case; to look for them takes a twentieth of the time.
-        need: A part of each text that can match, in lower case; empty for any text.
     """
 
     pattern: _Pattern
     signs: Sequence[str] = ()
-    need: str = ""
 
     def find_spans(self, text: str, lowered: str) -> Iterator[tuple[int, int]]:
         """Yield where the secrets stand in a text."""
         has_value = "value" in self.pattern.compiled.groupindex
-        for found in self._find(text, lowered):
+        for found in self._find_at_signs(text, lowered) if self.signs else self._find_in_pieces(text):
             before = found.end(found.lastindex) if found.lastindex else found.start()
             yield found.span("value") if has_value else (before, found.end())
 
-    def _find(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
-        """Yield the matches in a text; no single search takes long, whatever its length."""
-        if self.need not in lowered:
-            return
-        if not self.signs:
-            yield from self._find_in_pieces(text)
-            return
+    def _find_at_signs(self, text: str, lowered: str) -> Iterator[re.Match[str]]:
         end = 0
         for place in _find_places(lowered, self.signs):
             found = self.pattern.compiled.match(text, place) if place >= end else None
@@ -646,7 +640,7 @@ _ASSIGNED = _Pattern(
 _BARE = _Pattern(rf"{_IN_VALUE}{{4,}}(?!{_IN_VALUE}|\()")
 _NUMBER = _Pattern(r"[-+]?\d[\d.eE+-]*")
 _IN_QUERY = _Pattern(r"=([^\s&;#\"'<>\\]+)")
-_OF_HEADER = _Pattern(r":\s{0,2}(?>(?:[A-Za-z][\w-]{0,40} (?=\S))?)([^\r\n=]{0,4000}=[^\r\n]+|\S*\d\S*)")
+_OF_HEADER = _Pattern(r":\s{0,2}(?>(?:[A-Za-z][\w-]{0,40} (?=\S))?)([^\r\n=]{0,4000}=[^\r\n]+|[^\s\d]{0,4000}\d\S*)")
 _BRACKETS = _Pattern(r"(?:[A-Z]\w{0,60})?[\[({]")
 _BRACKET = _Pattern(r"[\[({]|[\])}]")
 _FILLED = _Pattern(r"[\"'`:=\d]")
@@ -666,6 +660,8 @@ _OPTION_VALUE = _Pattern(
     r"(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type)[ \t]{1,4}[\"']?(?![A-Za-z]+(?!\S))([^\s\"'-][^\s\"']{3,})"
 )
 _LONGEST_BELOW = 10_000
+_LONGEST_RANDOM = 200
+_LABEL_ENDS = ("key", "code", "codes")
 _COLUMN = _Pattern(r"[\w -]{0,40}")
 
 
@@ -692,10 +688,14 @@ def _find_value(text: str, start: int, end: int) -> tuple[int, int] | None:
     name, before = text[start:end], text[max(0, start - 1) : start]
     if before not in ("-", "<", ":") and text[end : end + 8].lstrip(" \t")[:1].isalnum():
         return None
-    is_telling = is_secret_field(name) or _LABEL.compiled.search(text, max(0, start - 24), end) is not None
-    if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end)):
-        is_secret = is_secret_name(unquote(name)) or is_secret_value(unquote(name), unquote(found[1]))
-        return found.span(1) if is_secret and _is_worth_masking(found[1]) else None
+    if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end, end + _LONGEST_RANDOM)):
+        if is_secret_name(unquote(name)):
+            found = cast("re.Match[str]", _IN_QUERY.compiled.match(text, end))
+        elif not is_secret_value(unquote(name), unquote(found[1])):
+            return None
+        return found.span(1) if _is_worth_masking(found[1]) else None
+    is_label = name.lower().endswith(_LABEL_ENDS) and _LABEL.compiled.search(text, max(0, start - 24), end)
+    is_telling = is_secret_field(name) or bool(is_label)
     if is_telling:
         for span in (_find_below(text, start, end, before), _find_linked(text, start, end)):
             if span is not None:
@@ -703,7 +703,7 @@ def _find_value(text: str, start: int, end: int) -> tuple[int, int] | None:
     found = _ASSIGNED.compiled.match(text, end)
     if found is None or not (is_telling or _is_ambiguous(name)):
         return None
-    span = _find_assigned(text, found)
+    span = _find_assigned(text, found, most=len(text) if is_telling else end + _LONGEST_RANDOM)
     if span is None or (not is_telling and not _is_random(text[slice(*span)])):
         return None
     return span if _is_worth_masking(text[slice(*span)], name) else None
@@ -714,7 +714,7 @@ def _is_worth_masking(value: str, name: str = "") -> bool:
     return holds_secret(plain, name) and not (plain in _SETTING_WORDS or plain.startswith("$") or is_replaced(value))
 
 
-def _find_assigned(text: str, found: re.Match[str]) -> tuple[int, int] | None:
+def _find_assigned(text: str, found: re.Match[str], *, most: int) -> tuple[int, int] | None:
     """Return where the value stands behind a sign."""
     start, mark = found.end(), found["open"]
     if mark:
@@ -725,7 +725,7 @@ def _find_assigned(text: str, found: re.Match[str]) -> tuple[int, int] | None:
             return start, end
     if found["closed"] and (number := _NUMBER.compiled.match(text, start)):
         return number.span()
-    bare = _BARE.compiled.match(text, start)
+    bare = _BARE.compiled.match(text, start, most)
     if bare is None or text.startswith(f" {MASK}", bare.end()):  # a scheme, in front of what is masked
         return None
     if bare[0].isalpha() and "=" not in found["sign"] and not (mark or found["closed"]):
@@ -821,56 +821,45 @@ def _list_columns(head: str, separator: str) -> list[str]:
 
 
 _KNOWN = _Rule(_KNOWN_KEYS, _KEY_SIGNS)
-_FINDERS: Sequence[Callable[[str, str], Iterable[tuple[int, int]]]] = (
-    _KNOWN.find_spans,
+_OTHER_RULES = (
     # the token of a bot
-    _Rule(_Pattern(r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"), need=".").find_spans,
-    _find_cells,
-    _find_in_tags,
-    _find_named,
+    (r"[MNO](?<!\w[MNO])[A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}", ()),
     # a line of pgpass, the login of curl, and a password in SQL
-    _Rule(
-        _Pattern(
-            r"^[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:(?P<value>[^\s:]+)$", re.MULTILINE
-        ),
-        need=":",
-    ).find_spans,
-    _Rule(
-        _Pattern(
-            r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?[^\s:\"'@/]{1,100}:(?!\d+(?!\S))(?P<value>[^\s\"']{4,})"
-        ),
+    (r"(?m)^[^\s:]{1,200}:(?:\d{2,5}|\*):(?!\d+:)[^\s:]{1,100}:[^\s:]{1,100}:(?P<value>[^\s:]+)$", ()),
+    (
+        r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =][ \t]?[\"']?[^\s:\"'@/]{1,100}:(?!\d+(?!\S))(?P<value>[^\s\"']{4,})",
         ("-u", "--user", "--proxy-user"),
-    ).find_spans,
-    _Rule(
-        _Pattern(
-            r"\b(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"'])(?P<value>[^\"'\n]+)(?=(?P=open))",
-            re.IGNORECASE,
-        ),
+    ),
+    (
+        r"(?i)\b(?:password|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?P<open>[\"'])(?P<value>[^\"'\n]+)(?=(?P=open))",
         ("password", "identified"),
-    ).find_spans,
+    ),
     # the option of a password, which other programs have for something else: with a word of mixed letters and digits
-    _Rule(
-        _Pattern(
+    (
+        (
             r"(?<!\S)-[pP](?:(?=[\w!@#$%^&+]{4}(?<!\d{4}))|[ \t][\"']?(?=\w{8})(?=\w*[a-z])(?=\w*[A-Z]))"
             r"(?P<value>(?=[^\W\d]*\d)(?=\d*[^\W\d])[\w!@#$%^&+]+)(?![\w./:=-])"
         ),
         ("-p",),
-    ).find_spans,
+    ),
     # a random word behind a telling one, in prose or a command: of letters and digits, and no part of a longer name
-    _Rule(
-        _Pattern(
-            r"(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
+    (
+        (
+            r"(?i)(?:pass(?:wor[dt]|wd|phrase|code|in|out)?|pwd|secret|credentials?|token|identified by"
             r"|(?:api|access|auth|private|shared|license|client)[ _-]key"
             r"|(?:recovery|backup|security|verification)[ _-]code)(?![a-z])"
             r"(?:[ \t]{1,3}-{0,2}[a-z]{1,12}){0,3}(?:[ \t]{0,2}[:=|]|-{0,1}>|[ \t]){1,3}[*`'\"(]{0,3}"
-            r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()",
-            re.IGNORECASE,
+            r"(?=[^\W\d]*\d)(?=\d*[^\W\d])(?P<value>[\w!@#$%^&+]{8,})(?![\w/-]|[.:=]\w|\()"
         ),
         (
             *("secret", "credential", "token", "api", "access", "auth", "private", "shared", "license", "client"),
             *("recovery", "backup", "security", "verification", "pass", "pwd", "identified by"),
         ),
-    ).find_spans,
+    ),
+)
+_FINDERS: Sequence[Callable[[str, str], Iterable[tuple[int, int]]]] = (
+    *(_KNOWN.find_spans, _find_cells, _find_in_tags, _find_named),
+    *(_Rule(_Pattern(pattern), signs).find_spans for pattern, signs in _OTHER_RULES),
 )
 
 
@@ -977,13 +966,11 @@ class Scrubber:
         self._words = tuple([word.lower() for word in words])
         self._replace = replace
         self._is_learning = is_learning
-        self._unread: dict[str, Callable[[], ArgumentsSchema]] = {}
-        self._schemas: dict[str, ArgumentsSchema] = {}
+        self._learned: dict[str, Callable[[], ArgumentsSchema]] = {}
 
     def learn_tool(self, name: str, read_schema: Callable[[], ArgumentsSchema]) -> None:
         """Remember a tool; its schema is read when it is needed."""
-        self._unread[name] = read_schema
-        self._schemas.pop(name, None)
+        self._learned[name] = cache(read_schema)
 
     def __call__(self, plain: object) -> Any:
         """Return JSON values without the secrets; the original is not changed."""
@@ -1043,8 +1030,8 @@ class Scrubber:
         match fields:
             case {"type": "call", "name": str(name), "arguments": str(arguments)}:
                 return {**fields, "arguments": self.mask_arguments(name, arguments)}
-            case {"name": str(), "description": str(), "parameters": dict()}:
-                return {**fields, "parameters": without_secret_values(fields["parameters"])}
+            case {"name": str(), "description": str(), "parameters": dict(parameters)}:
+                return {**fields, "parameters": without_secret_values(parameters)}
             case _:
                 pass
         if _NAMED_FIELDS.isdisjoint(fields):
@@ -1062,7 +1049,7 @@ class Scrubber:
             for schema in schemas:
                 value = schema.replace_secrets(value, self._replace_argument)
             if len(schemas) != 1 or self._words:
-                value = replace_fields(value, self._replace_named, words=self._words)
+                value = replace_fields(value, self._replace_argument, words=self._words)
             return clean_texts(value, self.clean_text)
 
         masked = mask_json(text, mask)
@@ -1075,23 +1062,15 @@ class Scrubber:
 
     def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
         # A name that is no tool's may be repaired to that of any.
-        return [self._read_schema(name) for name in ([tool] if tool in self._unread else self._unread)]
+        return [self._learned[name]() for name in ([tool] if tool in self._learned else self._learned)]
 
-    def _read_schema(self, tool: str) -> ArgumentsSchema:
-        if tool not in self._schemas:
-            self._schemas[tool] = self._unread[tool]()
-        return self._schemas[tool]
-
-    def _replace_argument(self, secret: Any, path: object, is_marked: bool) -> Any:
+    def _replace_argument(self, secret: Any, path: object = None, is_marked: bool = False) -> Any:
         del path
         if is_replaced(secret):
             return secret
         if self._is_learning:
             self.secrets |= set(list_secret_texts(secret, is_marked=is_marked))
         return MASK if self._replace is None else self._replace(secret)
-
-    def _replace_named(self, secret: Any) -> Any:
-        return self._replace_argument(secret, None, False)
 
     def _clean_field(self, name: str, value: object, *, is_call: bool) -> Any:
         is_clean = isinstance(value, str) and (name in _SEALED or (is_call and name == "arguments"))
@@ -1111,38 +1090,39 @@ def _mask_value(value: Any) -> Any:
     return value if is_replaced(value) else MASK
 
 
-def without_secret_values(schema: Any, *, is_secret: bool = False) -> Any:
+def without_secret_values(schema: Any, above: tuple[Any, ...] = ()) -> Any:
     """Return a JSON Schema without the defaults and examples that have secrets.
 
     Args:
         schema: A schema, or a list or an object of some.
-        is_secret: True where the name of the field says that its value is a secret.
+        above: The schemas and the names of fields that it is in.
     """
     if isinstance(schema, list):
-        return [without_secret_values(each, is_secret=is_secret) for each in cast("Sequence[Any]", schema)]
+        return [without_secret_values(each, above) for each in cast("Sequence[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    node = cast("Mapping[str, Any]", schema)
-    is_secret = is_secret or any(is_secret_mark(keyword, value) for keyword, value in node.items())
-    is_secret = is_secret and "enum" not in node and "const" not in node
     clean: dict[str, Any] = {}
-    for keyword, value in node.items():
+    above = (*above, schema)
+    for keyword, value in cast("Mapping[str, Any]", schema).items():
         if keyword in _SHOWN_VALUES:
-            is_setting = isinstance(value, str) and value.lower() in _SETTING_WORDS
-            if (
-                not (is_secret and holds_secret(value) and not is_setting)
-                and replace_fields(value, _mask_value) == value
-            ):
+            if not _has_secret_value(value, above):
                 clean[keyword] = value
         elif keyword == "properties" and isinstance(value, dict):
             members = cast("Mapping[str, Any]", value)
-            clean[keyword] = {
-                name: without_secret_values(one, is_secret=is_secret or is_secret_field(name))
-                for name, one in members.items()
-            }
+            clean[keyword] = {name: without_secret_values(one, (*above, name)) for name, one in members.items()}
         else:
-            clean[keyword] = without_secret_values(value, is_secret=is_secret)
+            clean[keyword] = without_secret_values(value, above) if isinstance(value, (dict, list)) else value
     return clean
+
+
+def _has_secret_value(value: Any, above: tuple[Any, ...]) -> bool:
+    """Return whether a default or an example is a secret, or has one."""
+    if isinstance(value, (dict, list)) and replace_fields(value, _mask_value) != value:
+        return True
+    is_listed = "enum" in above[-1] or "const" in above[-1]
+    if is_listed or not holds_secret(value) or str(value).lower() in _SETTING_WORDS:
+        return False
+    return any(is_secret_field(each) if isinstance(each, str) else is_marked_secret(each) for each in above)
 
 
 def mask_leaves(value: Any) -> Any:

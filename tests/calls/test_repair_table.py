@@ -74,6 +74,19 @@ def test_the_schema_decides_on_which_side_of_a_space_a_quote_belongs() -> None:
     assert found[0] == {"unit": "km"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{city = 'x',unit = 2.5,days = 'x'}",
+        '{"city" = "Lima", "unit" = 2, "note" = "y"}',
+        "city = 'x',unit = 2.5,days = 'x'",
+        "{city \uff1a 'x',unit \uff1a 2.5,days \uff1a 'x'}",
+    ],
+)
+def test_no_text_crosses_into_the_next_member_with_any_sign_between_name_and_value(text: str) -> None:
+    assert arguments_of(plan_trip, text) is None
+
+
 # strict fields
 
 

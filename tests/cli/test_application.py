@@ -95,6 +95,11 @@ def test_a_server_on_stdio_writes_no_json_of_its_own(run: Run, file: Path) -> No
     assert json.loads(ran.out)["error"]["message"].startswith("--output json is for --mcp http")
 
 
+def test_a_command_runs_where_standard_input_is_closed(run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run("tools", "some_tools.py:tag").out == "tag\tPut tags on something.\n"
+
+
 def test_a_traceback_is_shown_where_it_is_asked_for(run: Run, file: Path) -> None:
     assert "Traceback" not in run("tools", "some_tools.py", "nothing").err
     ran = run("tools", "some_tools.py", "nothing", "--traceback")

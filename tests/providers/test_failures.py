@@ -126,6 +126,21 @@ def test_an_error_inside_an_answer_is_told_as_what_it_means(
     assert (type(failure), failure.is_retryable, failure.request_id) == (kind, is_retryable, "r")
 
 
+@pytest.mark.parametrize(
+    ("told", "kind", "advice"),
+    [
+        ({"code": 401, "message": "no such key"}, ProviderAuthError, "refused the key"),
+        ({"code": 404, "message": "gone"}, ProviderError, "check the model"),
+    ],
+)
+def test_an_error_inside_an_answer_has_the_advice_of_one_with_a_status(
+    told: object, kind: type[ProviderError], advice: str
+) -> None:
+    failure = FAILURES.reported(told)
+    assert type(failure) is kind
+    assert advice in str(failure)
+
+
 class ReadError(Exception):
     """Named as in every HTTP client."""
 

@@ -236,3 +236,16 @@ def test_a_default_that_is_secret_is_not_shown_to_the_model() -> None:
     schema = function_schema(log_in)
     assert schema.parameters["properties"]["token"] == {"type": "string", "writeOnly": True, "format": "password"}
     assert schema.arguments.parse({})["token"] == "hunter2"
+
+
+def test_a_field_as_the_default_has_its_own_default_in_each_tool() -> None:
+    def one(value: int = Field(default=1, description="Of it.")) -> None: ...
+
+    def other(value: int = Field(default=2, description="Of it.")) -> None: ...
+
+    def third(value: list[int] = Field(default=[], description="Of it.")) -> None: ...  # noqa: B008
+
+    schemas = [function_schema(each) for each in (one, other, third)]
+    assert [schema.parameters["properties"]["value"]["default"] for schema in schemas] == [1, 2, []]
+    schemas[2].arguments.parse({})["value"].append(1)
+    assert [schema.arguments.parse({}) for schema in schemas] == [{"value": 1}, {"value": 2}, {"value": []}]

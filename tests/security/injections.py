@@ -137,7 +137,7 @@ class World:
         if isinstance(plain, str):
             return f"{plain}\n{text}"
         copied: Any = json.loads(json.dumps(plain))
-        if isinstance(copied, dict):
+        if "comments" in copied:
             copied["comments"].append(text)
         else:
             name = list(copied[-1])[-1]

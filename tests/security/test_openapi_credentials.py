@@ -255,7 +255,16 @@ async def test_a_host_that_can_not_be_is_the_callers_mistake(host: str) -> None:
 
 OF_PROTOCOL = [
     *("Host", "Transfer-Encoding", "Content-Length", "Connection", "TE", "Upgrade", "Trailer", "Expect", "Via"),
-    *("Authorization", "authorization", "Proxy-Authorization", "Cookie", "Forwarded", "X-Forwarded-Host"),
+    *(
+        "Authorization",
+        "authorization",
+        "Proxy-Authorization",
+        "Cookie",
+        "Forwarded",
+        "X-Forwarded-Host",
+        "X-Envoy-Original-Path",
+        "True-Client-IP",
+    ),
     *("X-HTTP-Method-Override", "X-Original-URL", "Sec-Fetch-Site", "Content-Type", "Accept-Encoding"),
     *("Host ", "Ho\tst", "X-A: b", "X-A\r\nHost", "", "X-\u00e9"),
     *("Transfer_Encoding", "X_Forwarded_For"),

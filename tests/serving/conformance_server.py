@@ -195,8 +195,8 @@ async def slow_compute(seconds: float, label: str = "") -> str:
 
 @tool
 async def test_reconnection() -> str:
-    """Take longer than a stream."""
-    await anyio.sleep(1)
+    """Take longer than a stream, and less than two."""
+    await anyio.sleep(3)
     return "still here"
 
 
@@ -282,7 +282,7 @@ async def main() -> None:
     ]
     for each in tools:
         registry.register(each)
-    options: Any = {"port": int(sys.argv[1]), "task_after": 0.3, "stream_seconds": 0.3}
+    options: Any = {"port": int(sys.argv[1]), "task_after": 0.3, "stream_seconds": 2}
     await serve_mcp_http(registry, context_for=lambda request: request, **options)
 
 

@@ -348,21 +348,11 @@ def make_library(_: int) -> Callable[..., Any]:
     def huge() -> str:
         return "x" * 68_000_000
 
-    @library.prompt
-    def review(book: str) -> str:
-        return f"Review {book}."
-
     return library.http_app()
 
 
-async def test_a_resource_that_is_too_large_and_a_prompt_with_wrong_arguments_are_errors_that_say_so() -> None:
+async def test_a_resource_that_is_too_large_for_a_reply_is_an_error_that_says_so() -> None:
     with serving_in_thread(make_library) as port, anyio.fail_after(240):
         async with mcp_tools(http(f"http://127.0.0.1:{port}/mcp")) as tools:
             with pytest.raises(McpError, match="larger than"):
                 await tools.read_resource("library://huge")
-            with pytest.raises(McpError, match=r"could not get the prompt 'review'"):
-                await tools.prompt("review", {"title": "a book"})
-            with pytest.raises(McpError, match=r"could not get the prompt 'none'"):
-                await tools.prompt("none")
-            (message,) = await tools.prompt("review", {"book": "Emma"})
-    assert message.text == "Review Emma."

@@ -27,7 +27,7 @@ from toolkit.errors import McpError
 from toolkit.serving.mcp import McpRequest, mcp_app, mcp_server
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp import Elicitation, McpNotFoundError, mcp_tools
-from toolkit.sources.mcp.session import WatchedTransport
+from toolkit.sources.mcp.session import watch_transport
 from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task, read_task_page
 from toolkit.testing import ScriptedProvider
 
@@ -93,7 +93,7 @@ async def answer(context: ClientRequestContext, params: wire.ElicitRequestParams
 @asynccontextmanager
 async def connected(server: InMemory) -> AsyncGenerator[Client]:
     with anyio.fail_after(60):
-        transport = WatchedTransport(server.open(), lambda: None)
+        transport = watch_transport(server.open(), lambda: None)
         async with Client(transport, extensions=[advertise(EXTENSION)], elicitation_callback=answer) as client:
             yield client
 
@@ -177,7 +177,7 @@ async def test_a_sub_agent_asks_in_its_run_which_is_never_repeated(*, knows_task
     server = mcp_server(ToolRegistry([sub_agent_tool("clerk", "Tidies.", clerk, ToolRegistry([note, wipe]))]))
     extensions = [advertise(EXTENSION)] if knows_tasks else []
     with anyio.fail_after(240):
-        transport = WatchedTransport(InMemory(server).open(), lambda: None)
+        transport = watch_transport(InMemory(server).open(), lambda: None)
         async with Client(transport, extensions=extensions, elicitation_callback=answer) as client:
             result = await client.call_tool("clerk", {"task": "Tidy."})
             task = find_task(result)

@@ -86,7 +86,7 @@ async def test_a_function_that_ended_while_the_loop_stood_still_is_not_told_as_t
     runs: list[int] = []
     let_go, never = threading.Event(), threading.Event()
 
-    @tool(timeout=0.05, retry=RETRY)
+    @tool(timeout=0.5, retry=RETRY)
     def work() -> str:
         runs.append(1)
         let_go.wait(300)
@@ -96,7 +96,7 @@ async def test_a_function_that_ended_while_the_loop_stood_still_is_not_told_as_t
     def block() -> str:
         """Hold the event loop until the other's time is long up and the other has ended."""
         let_go.set()
-        never.wait(0.2)
+        never.wait(0.7)
         return "blocked"
 
     told = await ToolRegistry([work, block]).execute_all([call("work", call_id="a"), call("block", call_id="b")])

@@ -101,7 +101,15 @@ _READING_GIT = (
 # The options with which reading programs write files or run other programs.
 _OPTIONS_THAT_WRITE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "git": (
-        ("--output", "--ext-diff", "--textconv", "--open-files-in-pager", "--filters", "--upload-pack"),
+        (
+            "--output",
+            "--ext-diff",
+            "--textconv",
+            "--open-files-in-pager",
+            "--filters",
+            "--upload-pack",
+            "--show-signature",
+        ),
         "O",
     ),
     "sort": (("--output", "--compress-program", "--temporary-directory"), "oT"),
@@ -378,7 +386,10 @@ def _compile_plain_pattern(pattern: PlainCommandPattern, what: str) -> Callable[
 
 def _writes_or_runs(program: str, word: str) -> bool:
     """Return True if a word is an option with which a reading program writes a file or runs another program."""
-    long, short = _OPTIONS_THAT_WRITE.get(_strip_folder(program), ((), ""))
+    program = _strip_folder(program)
+    long, short = _OPTIONS_THAT_WRITE.get(program, ((), ""))
+    if program == "git" and "%G" in word:  # a format for which git runs the program that checks signatures
+        return True
     if word.startswith("--"):
         name = word.partition("=")[0]  # possibly abbreviated
         return len(name) > len("--") and name not in _HARMLESS_OPTIONS and any(each.startswith(name) for each in long)

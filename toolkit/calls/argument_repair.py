@@ -9,8 +9,8 @@ the object, a code fence with the sentence before it, whole sentences after it, 
 is invented, merged or closed, and whatever has two readings is refused. It takes linear time.
 
 The second (`find_readings`) follows every reading of the text, and the tool's schema must accept exactly one of them.
-Each piece of the text is one piece of each reading, in order. The number of steps is limited; a text that needs more
-has no reading.
+Each piece of the text is one piece of each reading, in order; names and values without brackets get some. The number of
+steps is limited; a text that needs more has no reading.
 
 The text around the object is judged by its place and its punctuation, never by its words.
 """
@@ -30,7 +30,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
 from toolkit.schema.arguments import decode_strings, find_dropped_nulls, open_budget, read_amount
-from toolkit.schema.nodes import ALL_TYPES, Node, Nodes, is_array, is_object, subschemas
+from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
 
 SPACES = " \t\r\n\ufeff\u00a0\u200b\u2060"
 # White space and comments, for verbose patterns.
@@ -155,15 +155,10 @@ _WHOLE_UNITS = re.compile(r"\\\\|\\u[0-9a-fA-F]{4}")
 _CUT_UNIT = re.compile(r"\\u[0-9a-fA-F]")
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
-# Names and values without brackets: `city=Paris, days=3` on one line, or `city: Paris`, each on a line of its own.
-_LONGEST_FLAT_TEXT = 20_000
-_STRING_ONLY = frozenset({"string"})
+# Names and values without brackets: `city=Paris, days=3`, or `city: Paris`, each on a line of its own.
+_FLAT_TEXT = re.compile(r"\s*(?:[^\W\d]\w* ?=(?!=)[^:{}\[\]]*|(?:[^\W\d]\w*:[ \t]+[^:={}\[\]\n]*(?:\n+|\Z))+)")
 _TEXT_OR_NULL = frozenset({"string", "null"})
-_FLAT_NAME = re.compile(
-    r"(?:\A|(?P<mark>[,;\n]|(?=[ \t])))[ \t]*(?P<name>[^\W\d]\w*)(?:(?P<equals>[ ]?=[ ]?)(?!=)|:(?=[ \t]|\Z))"
-)
-_OTHER_NAME = re.compile(r"(?:\A|[\s,;])\w+\s?=(?!=)|[\s,;]\w+:(?=\s|\Z)|\s\#")
-_IN_BRACKETS = re.compile(r"[\"'`{}\[\]<>]")
+_FLAT = "names and values were read as an object"
 
 
 class UnclearError(Exception):
@@ -688,9 +683,9 @@ def find_readings(text: str, nodes: Nodes) -> list[Reading]:
     """
     if len(text) > _LONGEST_READ:
         return []
-    if (flat := _read_flat(text, nodes)) is not None:
-        return [flat]
     before = frozenset[str]()
+    if _FLAT_TEXT.fullmatch(text):
+        text, before = f"{{{text}\n}}", frozenset({_FLAT})
     if '"' not in text and _ENTITY_QUOTE.search(text):
         text = html.unescape(text)
         before = frozenset({"HTML entities were decoded"})
@@ -834,7 +829,7 @@ class _Search:
         if name is None or level is None:
             return
         key = self._find_key(name[1])
-        if key is None or key in level.names or not self._may_have(level.node, key) or not _may_be_name(key):
+        if key is None or key in level.names or not self._may_have(place, level.node, key) or not _may_be_name(key):
             return
         yield _ReadingPlace(
             name.end(),
@@ -852,9 +847,12 @@ class _Search:
         is_closed = self.takes_any_closer or token[-1] in _CLOSERS.get(token[0], "")
         return token[1:-1] if is_closed and "\\" not in token[1:-1] else None
 
-    def _may_have(self, node: Node, key: str) -> bool:
+    def _may_have(self, place: _ReadingPlace, node: Node, key: str) -> bool:
+        is_flat = _FLAT in place.assumed  # each name must be one of the schema
         for choice in self.nodes.choices(node):
-            if key in choice.get("properties", {}) or choice.get("additionalProperties", True) is not False:
+            if key in choice.get("properties", {}):
+                return True
+            if not is_flat and choice.get("additionalProperties", True) is not False:
                 return True
         return False
 
@@ -1021,7 +1019,7 @@ def _compile_member(nodes: Nodes) -> re.Pattern[str]:
         within = "|".join(r"\W?".join(map(re.escape, each)) for each in names)
     touches = rf"{quote}{_JUNK}(?:{within})|(?:{name}){quote}|(?=\w{{0,80}}{quote})(?:{within})"
     parts = rf"|{quote}\s*[,;]\s*{quote}" if is_open else ""
-    return re.compile(rf"(?:{touches}){_JUNK}:{parts}", re.DOTALL)
+    return re.compile(rf"(?:{touches}){_JUNK}[:=\uff1a\uff1d]{parts}", re.DOTALL)
 
 
 def _read_contents(raw: str, *, may_be_misplaced: bool = False) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -1064,61 +1062,6 @@ def _unescape_one(match: re.Match[str], *, literal: set[str]) -> str:
     if escape in literal:
         return match[0]
     return chr(int(escape[1:], 16)) if len(escape) > 1 else _PLAIN_ESCAPES[escape]
-
-
-def _read_flat(text: str, nodes: Nodes) -> Reading | None:
-    """Return arguments that are written as names and values, if every name is in the schema and every value fits.
-
-    A name begins an argument if it follows a comma, a space or a line break, and ``=`` follows it; or a colon, if the
-    name begins a line. Unknown names of this form, extra commas, and quotes inside a value make the text ambiguous.
-    """
-    text = text.strip()
-    begins = _find_flat_names(text, nodes)
-    if not begins:
-        return None
-    members: list[str] = []
-    has_lines = all(match["mark"] in {None, "\n"} for match in begins)
-    for match, end in zip(begins, [*[match.start() for match in begins[1:]], len(text)], strict=True):
-        value = text[match.end() : end].strip().removesuffix("," if end < len(text) else "\n").strip()
-        node = nodes.at_key(nodes.root, match["name"])
-        written = _read_flat_value(value, node, nodes, has_lines=has_lines)
-        if written is None:
-            return None
-        members.append(f"{json.dumps(match['name'])}: {written}")
-    return Reading("{" + ", ".join(members) + "}", ("names and values were read as an object",))
-
-
-def _find_flat_names(text: str, nodes: Nodes) -> list[re.Match[str]]:
-    """Return the names that begin arguments, each once, as of the beginning of the text; none if it has others."""
-    known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
-    begins = [
-        match
-        for match in (_FLAT_NAME.finditer(text) if known and len(text) <= _LONGEST_FLAT_TEXT else ())
-        if match["name"] in known and (match["equals"] or not match.start() or match["mark"] == "\n")
-    ]
-    is_flat = begins and not begins[0].start() and len({match["name"] for match in begins}) == len(begins)
-    return begins if is_flat else []
-
-
-def _read_flat_value(text: str, node: Node, nodes: Nodes, *, has_lines: bool) -> str | None:
-    if _QUOTED_STRING.fullmatch(text):
-        try:
-            return _to_json_string(text)
-        except UnclearError:
-            return None
-    types = nodes.types(node)
-    if not text or "\n" in text or _IN_BRACKETS.search(text) or _OTHER_NAME.search(text) or types == ALL_TYPES:
-        return None
-    if not has_lines and re.search("[,;]", text) and "string" in types:
-        return None
-    plain = WORDS.get(text) or _read_number(text)
-    if plain is None and (amount := read_amount(text, node, nodes)) is not None:
-        plain = json.dumps(amount)
-    if "string" not in types:
-        return plain
-    # For a string or another type, a literal or a number is ambiguous.
-    is_clear = plain is None or types <= _STRING_ONLY
-    return json.dumps(text, ensure_ascii=False) if is_clear and _is_text(text, node, nodes) else None
 
 
 def repair_arguments(text: str) -> str | None:

@@ -210,16 +210,16 @@ class RedactingObserver:
         """Deliver an event; a long one is redacted in a thread."""
         if isinstance(event, ToolExecutionEnd) and _is_long([event.result.content, event.result.details]):
             return self._emit_long(event)
-        return self._observer.emit(self._clean(event))
+        return self._observer.emit(self._clean_event(event))
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Deliver an event without waiting."""
-        self._observer.offer(self._clean(event))
+        self._observer.offer(self._clean_event(event))
 
     async def _emit_long(self, event: ToolEvent) -> None:
-        await emit_and_wait(self._observer, await to_thread.run_sync(self._clean, event))
+        await emit_and_wait(self._observer, await to_thread.run_sync(self._clean_event, event))
 
-    def _clean(self, event: _Event) -> _Event:
+    def _clean_event(self, event: _Event) -> _Event:
         match event:
             case ToolExecutionEnd(result=result, error=error):
                 clean = redacted(ToolOutput(result.content, details=result.details), self._redact)

@@ -25,7 +25,7 @@ from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
-from toolkit.redaction import strike_keys
+from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_array, is_object
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ _MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, befor
 _SHORTEST_SECRET = 6
 _SECRET = TextSource("trusted")  # marks a value that is a secret,
 _READ_THERE = TextSource("untrusted")  # and one that untrusted text was read from
-_LONG_PENDING = 100_000
+_NAME_TYPES = frozenset({str, int})
+_LONG_PENDING = 50_000
 _LONGEST_SHOWN = 240
 
 
@@ -224,7 +225,8 @@ class RunTrust:
 
     def index(self) -> RunTrust:
         """Index the texts that were taken since the last time, and return this."""
-        self._take_messages()
+        if not self._waiting:  # which calls take when they are prepared
+            self._take_messages()
         if self._waiting:
             waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
             for each in waiting:
@@ -265,30 +267,32 @@ class RunTrust:
         return found
 
     def _find_one(self, value: object) -> TextSource | None:
-        found = self.index()._known.find(self._want(value))
+        found = self.index()._known.find(self._make_wanted(value))
         return self._parent.find_known(value) if found is None and self._parent is not None else found
 
-    def _want(self, value: object) -> Wanted:
+    def _make_wanted(self, value: object) -> Wanted:
         return self._wanted.get(value) or self._wanted.setdefault(value, Wanted(value))
 
     def find_order(self, tool_name: str, destinations: Sequence[Any], texts: Sequence[str]) -> TextSource | None:
         """Return an untrusted text that may order a call; None without one.
 
-        It has the destinations and a text that nobody else wrote, or other words where the call has no text. Or it was
-        read there, by another tool: "delete this file" names no file.
+        It names the destinations and has a text that nobody else wrote, or other words where the call has no text. A
+        destination that it was read from by another tool needs no name: "delete this file".
         """
-        wanted = [self._wanted.get(each) or self._want(each) for each in destinations]
+        named = [
+            self._wanted.get(each) or self._make_wanted(each)
+            for each in destinations
+            if self.read.get(str(each).lower(), tool_name) == tool_name
+        ]
         rows = [row for text in texts for row in take_samples(text) if not self._has_known(row)] if texts else []
-        run: RunTrust | None = self if rows or not texts else None
-        while run is not None:
-            found = run.index()._outside.find_order(wanted, rows)
-            if found is not None:
-                return found
-            run = run._parent
-        for each in destinations:
-            if self.read.get(str(each).lower(), tool_name) == tool_name:
-                return None
-        return _READ_THERE if destinations else None
+        if rows or (named and not texts):
+            run: RunTrust | None = self
+            while run is not None:
+                found = run.index()._outside.find_order(named, rows)
+                if found is not None:
+                    return found
+                run = run._parent
+        return _READ_THERE if destinations and not named else None
 
     def _has_known(self, row: str) -> bool:
         return any(run.index()._known.has_row(row) for run in self._list_runs())
@@ -357,11 +361,9 @@ class RunTrust:
         """Note the arguments of a call with an untrusted output: what that is about without naming it."""
         name, read, arguments = ready.registration.name, self.read, ready.arguments
         for leaf in arguments.values() if _is_flat(arguments) else list_leaves(arguments):
-            kind = type(leaf)
-            if kind is int or (kind is str and len(leaf) <= _LONGEST_SHOWN):
-                key = str(leaf) if kind is int else leaf.lower()
-                if read.setdefault(key, name) != name:
-                    read[key] = ""
+            key = str(leaf).lower() if type(leaf) in _NAME_TYPES else ""
+            if key and len(key) <= _LONGEST_SHOWN and read.setdefault(key, name) != name:
+                read[key] = ""
 
     def take_inner(self, ready: Ready[Any], text: str, trust: Trust) -> None:
         """Take the output of a call that was made inside of a call of this run."""
@@ -486,7 +488,7 @@ class CallTrust:
     """
 
     __slots__ = (
-        "_read_arguments", "_registration", "_trust", "_unknown", "asked", "is_tainted", "options",
+        "_destinations", "_read_arguments", "_registration", "_trust", "_unknown", "asked", "is_tainted", "options",
     )  # fmt: skip
 
     def __init__(
@@ -496,7 +498,8 @@ class CallTrust:
         self._registration = registration
         self._read_arguments = read_arguments
         self._unknown: list[tuple[str, Any, TextSource | None]] | None = None
-        self.is_tainted: bool = trust._is_tainted or trust.is_tainted
+        self._destinations: list[tuple[str, Any]] = []
+        self.is_tainted: bool = trust.is_tainted
         self.options: ToolOptions = registration.options
         self.asked: Sequence[str] = ()
 
@@ -511,45 +514,44 @@ class CallTrust:
         return self._unknown
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
-        """Return which destinations and secrets are not known, else the first destination if the call was ordered."""
-        trust, name = self._trust, self._registration.name
         names, spends = self.options.destinations, "spend" in self.options.effects
-        destinations: list[tuple[str, Any]] = []
         texts: list[str] = []
         unknown: list[tuple[str, Any, TextSource | None]] = []
         for path, leaf in _list_given(self._registration, self._read_arguments()):
-            is_text = isinstance(leaf, str)
-            # The first two look quickly at what the third looks at.
-            if names is not None and (path in names or not (spends or "." in path or "[" in path)):
-                is_destination = path in names and leaf is not True and leaf is not False
-            else:
+            if names is None or spends or "." in path or "[" in path:
                 is_destination = _is_destination(path, leaf, names, spends=spends)
+            else:
+                is_destination = path in names and leaf is not True and leaf is not False
             if is_destination:
-                destinations.append((path, leaf))
-                if leaf not in trust.found and not self._is_known(path, leaf):
+                self._destinations.append((path, leaf))
+                if not self._is_known(path, leaf):
                     unknown.append((path, leaf, None))
-            elif is_text:
-                texts.append(leaf)
-            if is_text and len(leaf) > _SHORTEST_SECRET and _MAY_BE_SECRET.search(leaf) and self._is_secret(leaf):
-                unknown.append((path, leaf, _SECRET))
-        if names is None and not destinations:  # nobody can have named the call itself
+            if isinstance(leaf, str):
+                if not is_destination:
+                    texts.append(leaf)
+                if len(leaf) > _SHORTEST_SECRET and self._is_secret(leaf):
+                    unknown.append((path, leaf, _SECRET))
+        return unknown or (self._find_order(texts) if self.is_tainted else [])
+
+    def _find_order(self, texts: Sequence[str]) -> list[tuple[str, Any, TextSource | None]]:
+        """Return the first destination with the untrusted text that orders the call; nothing where none does."""
+        name, destinations = self._registration.name, self._destinations
+        if not destinations and self.options.destinations is None:  # nobody can have named the call itself
+            destinations.append(("", name))
             return [("", name, None)]
-        if unknown or not self.is_tainted:
-            return unknown
-        order = trust.find_order(name, [leaf for _, leaf in destinations], texts)
-        first = destinations[0] if destinations else ("", name)
-        return [] if order is None else [(*first, order)]
+        order = self._trust.find_order(name, [leaf for _, leaf in destinations], texts)
+        return [] if order is None else [(*(destinations or [("", name)])[0], order)]
 
     def _is_known(self, path: str, leaf: object) -> bool:
         """Return whether somebody who is trusted named a destination, or a person has approved it."""
-        if self._trust.find_known(leaf) is not None:
+        trust = self._trust
+        if leaf in trust.found or trust.find_known(leaf) is not None:
             return True
-        decided = self._trust.decided
-        return bool(decided) and decided.get(_name_destination(path, leaf), False)
+        return bool(trust.decided) and trust.decided.get(_name_destination(path, leaf), False)
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if strike_keys(leaf) == leaf:
+        if not _MAY_BE_SECRET.search(leaf) or without_keys(leaf) == leaf:
             return False
         found = self._trust.find_known(leaf)
         return found is None or found.kind != "user"
@@ -560,22 +562,11 @@ class CallTrust:
         Args:
             is_whole: True to ask about all destinations, known or not.
         """
-        unknown, name = self.list_unknown(), self._registration.name
+        unknown = self.list_unknown()
         if is_whole or not unknown:
-            given = _list_given(self._registration, self._read_arguments())
-            found = list_destinations(self._registration, given)
-            if not found and self.options.destinations is None:
-                found = [("", name)]
-            self.asked = [_name_destination(path, leaf) for path, leaf in found]
+            self.asked = [_name_destination(path, leaf) for path, leaf in self._destinations]
         else:
-            self.asked = [
-                _name_destination(path, leaf)
-                if order is None
-                else _digest([name, leaf])
-                if order is _READ_THERE
-                else self._name_call()
-                for path, leaf, order in unknown
-            ]
+            self.asked = [self._name_doubt(*each) for each in unknown]
         self.asked = self.asked or [self._name_call()]
         answers = [self._trust.decided.get(each) for each in self.asked]
         return False if False in answers else None if None in answers else True
@@ -588,14 +579,19 @@ class CallTrust:
         """Note the decision of a person on what was asked about."""
         self._trust.decided.update(dict.fromkeys(self.asked, is_approved))
 
+    def _name_doubt(self, path: str, leaf: object, order: TextSource | None) -> str:
+        if order is None:
+            return _name_destination(path, leaf)
+        return _digest_name([self._registration.name, leaf]) if order is _READ_THERE else self._name_call()
+
     def _name_call(self) -> str:
-        return _digest([self._registration.name, self._read_arguments()])
+        return _digest_name([self._registration.name, self._read_arguments()])
 
 
 def _name_destination(path: str, leaf: object) -> str:
     """Return the digest that names a destination: of a text alone, or of a number and its place."""
-    return _digest([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
+    return _digest_name([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
 
 
-def _digest(value: object) -> str:
+def _digest_name(value: object) -> str:
     return digest_json(value)[:32]

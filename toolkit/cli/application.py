@@ -463,13 +463,7 @@ _add_command(
     *_FILTER_OPTIONS,
     *_DURABLE_OPTIONS,
 )
-_add_command(
-    "runs show",
-    "run_commands:show_run",
-    "Show the steps of a run.",
-    _run_argument,
-    *_DURABLE_OPTIONS,
-)
+_add_command("runs show", "run_commands:show_run", "Show the steps of a run.", _run_argument, *_DURABLE_OPTIONS)
 _add_command(
     "runs export",
     "run_commands:write_export",

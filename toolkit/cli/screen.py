@@ -24,7 +24,7 @@ from enum import IntEnum
 from itertools import pairwise
 from queue import SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias, cast
 
 import anyio
 import click
@@ -273,7 +273,8 @@ class Terminal:
     """
 
     def __init__(self) -> None:
-        self.is_interactive: bool = sys.stdin.isatty() and sys.stderr.isatty()
+        is_input_closed = cast("object", sys.stdin) is None  # as for a service
+        self.is_interactive: bool = not is_input_closed and sys.stdin.isatty() and sys.stderr.isatty()
         self._questions: SimpleQueue[tuple[str, Future[str]] | None] = SimpleQueue()
         self._is_asking = False
         self._interrupt: Callable[[], object] | None = None

@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeAlias, cast
 from toolkit.calls.approval import (
     Abort,
     Approval,
-    ApprovalHook,
     Approve,
     Defer,
     Deny,
@@ -377,7 +376,9 @@ class RunSegment:
     def _configure_loop(self, journal: Journal, settings: Mapping[str, Any]) -> ToolLoopConfig[Any]:
         config, place = self._loop.config, self._place
         metadata = {**config.metadata, "run_id": place.run_id, "loop": place.loop, "tenant": place.tenant}
-        hook = config.on_tool_call or _find_approver(self._loop)
+        hook = config.on_tool_call
+        if hook is None and self._loop.registry.may_ask():  # of a tool of the loop, or of its sub-agents
+            hook = put_off_asked
         return replace(config, journal=journal, on_tool_call=hook, metadata=metadata, **settings)
 
     async def _make_handle(self, config: ToolLoopConfig[Any], items: Sequence[InboxItem]) -> ToolLoopHandle[Any, Any]:
@@ -409,11 +410,6 @@ class RunSegment:
 def read_message(item: InboxItem) -> Message:
     """Return the message of an item."""
     return read_messages([item.body["message"]])[0]
-
-
-def _find_approver(loop: DurableLoop[Any, Any]) -> ApprovalHook | None:
-    """Return the hook that defers calls which need approval, if tools of the loop or its sub-agents may need it."""
-    return put_off_asked if loop.registry.may_ask() else None
 
 
 async def _apply_decisions(handle: ToolLoopHandle[Any, Any], items: Sequence[InboxItem]) -> None:

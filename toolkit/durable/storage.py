@@ -326,9 +326,10 @@ class _JsonSerializer(Serializer):
 
     def serialize(self, data: Any) -> str:
         if isinstance(data, BaseException):
-            data = _write_error(data)
+            data = {"error": type(data).__name__, "text": without_keys(str(data))}
         elif is_object(data) and "args" in data:  # the engine passes a time to the work of a schedule
-            data = {**data, "args": [_write_time(each) for each in data["args"]]}
+            args = [each.isoformat() if isinstance(each, datetime) else each for each in data["args"]]
+            data = {**data, "args": args}
         return self._text.write(data)
 
     def deserialize(self, serialized_data: str) -> Any:
@@ -336,14 +337,6 @@ class _JsonSerializer(Serializer):
 
     def name(self) -> str:
         return "toolkit_json"
-
-
-def _write_time(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-def _write_error(error: BaseException) -> dict[str, str]:
-    return {"error": type(error).__name__, "text": without_keys(str(error))}
 
 
 def segment_id(run_id: str, segment: int) -> str:

@@ -73,7 +73,8 @@ def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[
         return known
 
     def compact(transcript: Sequence[Message]) -> Sequence[Message]:
-        turns = [index for index, message in enumerate(transcript) if _has_calls(message)]
+        replies = [(index, each) for index, each in enumerate(transcript) if isinstance(each, AssistantMessage)]
+        turns = [index for index, reply in replies if reply.tool_calls]
         if len(turns) <= keep_turns:
             return transcript
         limit = turns[-keep_turns]
@@ -139,10 +140,6 @@ class _Summary:
         response = await self.provider.generate(ChatRequest(messages=[UserMessage(text)]))
         summary = UserMessage(f"Summary of the conversation so far:\n\n{response.text}")
         return [*transcript[:instructions], summary, *transcript[start:]]
-
-
-def _has_calls(message: Message) -> bool:
-    return isinstance(message, AssistantMessage) and bool(message.tool_calls)
 
 
 def _count_instructions(transcript: Sequence[Message]) -> int:

@@ -576,7 +576,7 @@ def guard_output(
 
     async def ask(request: RequestInfo[Any], proceed: RequestProceed) -> ChatResponse:
         withholds = request.is_streamed and not shows_deltas
-        response = await (proceed(on_delta=_withhold_delta) if withholds else proceed())
+        response = await (proceed(on_delta=lambda _: None) if withholds else proceed())
         _stop_if_refused(await _settle_value(check(request, response)), "guard_output", response.usage)
         return response
 
@@ -619,10 +619,6 @@ async def _ask_beside(judge: Callable[[], Awaitable[None]], proceed: RequestProc
     if failures:
         raise failures[0]
     return responses[0]
-
-
-def _withhold_delta(delta: Delta) -> None:
-    del delta
 
 
 def _stop_if_refused(verdict: object, guard: str, usage: Usage | None = None) -> None:
@@ -815,7 +811,11 @@ class MiddlewareChain:
 
     async def ask_around(self, info: RequestInfo[Any], send: RequestSender, take: DeltaTaker) -> ChatResponse:
         """Make a request inside of each `around_request`."""
-        ask: _Ask = partial(_ask_provider, send)
+
+        def ask_provider(info: RequestInfo[Any], take: DeltaTaker) -> Awaitable[ChatResponse]:
+            return send(info.chat, take)
+
+        ask: _Ask = ask_provider
         for middleware in reversed(self._around_request):
             ask = partial(_ask_inside, middleware, ask)
         return await ask(info, take)
@@ -829,10 +829,6 @@ class MiddlewareChain:
 
 
 _Ask: TypeAlias = Callable[[RequestInfo[Any], DeltaTaker], Awaitable[ChatResponse]]
-
-
-def _ask_provider(send: RequestSender, info: RequestInfo[Any], take: DeltaTaker) -> Awaitable[ChatResponse]:
-    return send(info.chat, take)
 
 
 async def _ask_inside(middleware: Middleware[Any], ask: _Ask, info: RequestInfo[Any], take: DeltaTaker) -> ChatResponse:

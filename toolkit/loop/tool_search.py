@@ -125,7 +125,11 @@ class DeferredTools:
     def list_shown(self, tools: Sequence[ToolDefinition]) -> Sequence[ToolDefinition]:
         """Return the tools that the model sees at once; the same object for the same tools."""
         if self._split[0] is not tools:
-            deferred = {each.name: _show_definition(each) for each in tools if each.is_deferred}
+            deferred = {
+                each.name: replace(each, hints=replace(each.hints or ToolHints(), deferred=False))
+                for each in tools
+                if each.is_deferred
+            }
             shown = (*[each for each in tools if each.name not in deferred], self.registration.definition)
             self._split = (tools, shown, deferred)
         return self._split[1]
@@ -164,7 +168,3 @@ class DeferredTools:
             tagged = [(each, known[name].tags if name in known else ()) for name, each in deferred.items()]
             self._index = (deferred, ToolIndex(tagged, self._settings.embed))
         return self._index[1]
-
-
-def _show_definition(definition: ToolDefinition) -> ToolDefinition:
-    return replace(definition, hints=replace(definition.hints or ToolHints(), deferred=False))

@@ -108,7 +108,11 @@ class Source:
 
     def accepts_any(self, literals: Iterable[str], *, any_case: bool = False) -> str:
         """Go past the first of these literals that is here, and return it; empty if none is."""
-        return next((literal for literal in literals if self.accepts(literal, any_case=any_case)), "")
+        character = self.peek().casefold()
+        for literal in literals:
+            if literal[:1].casefold() == character and self.accepts(literal, any_case=any_case):
+                return literal
+        return ""
 
     def word(self, pattern: re.Pattern[str]) -> str:
         """Go past the characters that a pattern matches, which may be none, and return them."""

@@ -45,7 +45,7 @@ from toolkit.errors import BadResponseError, ProviderError
 from toolkit.foreign_text import shorten_to_line
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import GivenTexts, Reply, ReplyPart, ReplyReader, UnreadCall
-from toolkit.parsing.wording import CallingWay, ModelFamily, ParsingLimits, TextFormatRow, find_family, wording_of
+from toolkit.parsing.wording import CallingWay, ModelFamily, TextFormatRow, find_family, read_limits, wording_of
 from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 from toolkit.tool_names import repair_name
@@ -140,9 +140,9 @@ class TextToolProvider(ProviderWrapper):
         check_setting("the tools of a TextToolProvider", tools, *get_args(ToolOffer))
         self._wording = wording_of(format, model)
         self._is_native = tools == "native"
-        self._limits = limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
-        self.max_parsing_attempts: int = limits.max_parsing_attempts
-        self.remember_format_after_usages: int = limits.remember_format_after_usages
+        attempts, usages = read_limits(model, max_parsing_attempts, remember_format_after_usages)
+        self.max_parsing_attempts: int = attempts
+        self.remember_format_after_usages: int = usages
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the model's answer with the calls in its text.
@@ -190,7 +190,28 @@ class TextToolProvider(ProviderWrapper):
             return
 
     def _begin_exchange(self, request: ChatRequest) -> _Exchange:
-        return _Exchange(request, self._wording, self._limits, is_native=self._is_native)
+        tools = callable_tools(request)
+        asked = request if self._is_native else self._write_without_tools(request, tools)
+        return _Exchange(request, asked, tools, self._wording, self.max_parsing_attempts, is_native=self._is_native)
+
+    def _write_without_tools(self, request: ChatRequest, tools: Sequence[ToolDefinition]) -> ChatRequest:
+        """Return the request with the tools in its prompt."""
+        wording = self._wording
+        messages = _write_messages(request, tools, wording, self.remember_format_after_usages)
+        if tools:
+            instructions = f"{wording.instructions(tools)}\n\n{_word_choice(request, tools)}"
+            if messages and isinstance(messages[0], SystemMessage):
+                messages[0] = SystemMessage(f"{messages[0].content}\n\n{instructions}")
+            else:
+                messages.insert(0, SystemMessage(instructions))
+        return replace(
+            request,
+            messages=messages,
+            tools=None,
+            tool_choice="auto",
+            parallel_tool_calls=None,
+            stop=(*request.stop, *wording.stop) if tools else request.stop,
+        )
 
 
 async def _read_beside(read: Callable[[], T], length: int) -> T:
@@ -210,10 +231,19 @@ class _Exchange:
         attempts_left: How many more unreadable replies may be sent back.
     """
 
-    def __init__(self, request: ChatRequest, wording: TextFormatRow, limits: ParsingLimits, *, is_native: bool) -> None:
-        self.tools: tuple[ToolDefinition, ...] = callable_tools(request)
-        self.asked: ChatRequest = request if is_native else _write_without_tools(request, self.tools, wording, limits)
-        self.attempts_left: int = limits.max_parsing_attempts - 1
+    def __init__(
+        self,
+        request: ChatRequest,
+        asked: ChatRequest,
+        tools: Sequence[ToolDefinition],
+        wording: TextFormatRow,
+        attempts: int,
+        *,
+        is_native: bool,
+    ) -> None:
+        self.tools: Sequence[ToolDefinition] = tools
+        self.asked: ChatRequest = asked
+        self.attempts_left: int = attempts - 1
         self._request = request
         self._wording = wording
         self._is_native = is_native
@@ -444,27 +474,6 @@ def _write_part(part: ReplyPart, wording: TextFormatRow) -> str:
             return text
 
 
-def _write_without_tools(
-    request: ChatRequest, tools: Sequence[ToolDefinition], wording: TextFormatRow, limits: ParsingLimits
-) -> ChatRequest:
-    """Return the request with the tools in its prompt."""
-    messages = _write_messages(request, tools, wording, limits)
-    if tools:
-        instructions = f"{wording.instructions(tools)}\n\n{_word_choice(request, tools)}"
-        if messages and isinstance(messages[0], SystemMessage):
-            messages[0] = SystemMessage(f"{messages[0].content}\n\n{instructions}")
-        else:
-            messages.insert(0, SystemMessage(instructions))
-    return replace(
-        request,
-        messages=messages,
-        tools=None,
-        tool_choice="auto",
-        parallel_tool_calls=None,
-        stop=(*request.stop, *wording.stop) if tools else request.stop,
-    )
-
-
 def _word_choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
     several = " Call one tool at a time." if request.parallel_tool_calls is False else ""
     match request.tool_choice:
@@ -477,7 +486,7 @@ def _word_choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
 
 
 def _write_messages(
-    request: ChatRequest, tools: Sequence[ToolDefinition], wording: TextFormatRow, limits: ParsingLimits
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: TextFormatRow, reminds_after: int
 ) -> list[Message]:
     messages: list[Message] = []
     results = 0
@@ -485,7 +494,7 @@ def _write_messages(
         if isinstance(message, ToolResult):
             results += 1
             text = wording.write_result(replace(message, content=wording.escape(message.text)))
-            if tools and results % limits.remember_format_after_usages == 0:
+            if tools and results % reminds_after == 0:
                 text += f"\n\n{wording.reminder(tools)}"
             _add_user(messages, _append_blocks(text, message))
         elif isinstance(message, UserMessage):
@@ -678,17 +687,12 @@ async def probe_calling(provider: Provider, *, format: TextFormat = "auto", mode
 
 
 async def _try_call(provider: Provider) -> str | None:
-    request = _make_request(_QUESTION, tools=(_TOOL,))
-    response = await _ask_model(provider, request)
+    response = await _ask_model(provider, _QUESTION, tools=(_TOOL,))
     if isinstance(response, str):
         return response
-    calls = response.tool_calls
-    if not calls:
+    if not response.tool_calls:
         return f"it answered in words: {_quote_reply(response.text)}"
-    return _judge_arguments(calls[0])
-
-
-def _judge_arguments(call: ToolCall) -> str | None:
+    call = response.tool_calls[0]
     if call.name != _TOOL.name:
         return f"it called {_quote_reply(call.name)}"
     return None if _names_oslo(call.arguments) else f"it wrote the arguments {_quote_reply(call.arguments)}"
@@ -696,19 +700,15 @@ def _judge_arguments(call: ToolCall) -> str | None:
 
 async def _try_schema(provider: Provider) -> str | None:
     question = f"{_QUESTION} Reply with JSON that names the city."
-    request = _make_request(question, response_format=ResponseFormat(_CITY, name="city"))
-    response = await _ask_model(provider, request)
+    response = await _ask_model(provider, question, response_format=ResponseFormat(_CITY, name="city"))
     if isinstance(response, str):
         return response
     return None if _names_oslo(response.text) else f"it replied {_quote_reply(response.text)}"
 
 
-def _make_request(question: str, **settings: Any) -> ChatRequest:
-    return ChatRequest(messages=[UserMessage(question)], temperature=0, max_tokens=_MOST_TOKENS, **settings)
-
-
-async def _ask_model(provider: Provider, request: ChatRequest) -> ChatResponse | str:
+async def _ask_model(provider: Provider, question: str, **settings: Any) -> ChatResponse | str:
     """Return the answer, or the problem; a missing or refused key is raised, since no way would work."""
+    request = ChatRequest(messages=[UserMessage(question)], temperature=0, max_tokens=_MOST_TOKENS, **settings)
     try:
         return await provider.generate(request)
     except ProviderError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
@@ -258,36 +257,34 @@ class ReplyReader:
     def _read_further(self) -> list[ReplyPart]:
         source = self._source
         # Patterns may look at the character before the place.
-        kept = max(0, self._start - 1)
-        source.text = source.text[kept:] + "".join(self._unread)
-        source.place = self._start = self._start - kept
+        left_out = self._start - 1 if self._start else 0
+        source.text = source.text[left_out:] + "".join(self._unread)
+        source.place = self._start = self._start - left_out
         self._unread.clear()
-        with suppress(MoreTextNeededError):
+        try:
             while not self._is_over:
-                self._take_step()
-        self._withheld = len(source.text) - self._start
+                if self._thinking_end:
+                    self._read_thoughts()
+                elif self._pending:
+                    self._read_behind_calls()
+                else:
+                    self._read_text()
+        except MoreTextNeededError:
+            self._withheld = len(source.text) - self._start
         parts, self._parts = self._parts, []
         return parts
 
-    def _take(self) -> str:
+    def _take_text(self) -> str:
         """Return the text that was read, and no longer go back behind it."""
         start, self._start = self._start, self._source.place
         return self._source.text[start : self._start]
-
-    def _take_step(self) -> None:
-        if self._thinking_end:
-            self._read_thoughts()
-        elif self._pending:
-            self._read_behind_calls()
-        else:
-            self._read_text()
 
     def _read_text(self) -> None:
         """Add the text up to what may be a call, and read that."""
         source = self._source
         opening = None if self._misses > _MOST_MISSES else self._opening.search(source.text, source.place)
         source.place = len(source.text) if opening is None else opening.start()
-        self._add_text(self._take())
+        self._add_text(self._take_text())
         if opening is None:
             source.require_end()
             self._parts += [self._space] if self._space else []
@@ -296,7 +293,7 @@ class ReplyReader:
             pass
         elif self._is_end():
             source.rest()
-            self._add_text(self._take(), is_own=False)
+            self._add_text(self._take_text(), is_own=False)
         elif (found := self._read_group()) is None:
             self._misses += 1
             source.place = min(self._start + 1, len(source.text))  # search again after the first character
@@ -327,7 +324,7 @@ class ReplyReader:
             self._source.place = self._start
             return False
         self._had_thoughts = True
-        self._add_thoughts(self._take())
+        self._add_thoughts(self._take_text())
         return True
 
     def _read_thoughts(self) -> None:
@@ -340,7 +337,7 @@ class ReplyReader:
         else:
             possible = next((n for n in range(len(closing) - 1, 0, -1) if source.text.endswith(closing[:n])), 0)
             source.place = max(source.place, len(source.text) - (0 if source.is_ended else possible))
-        self._add_thoughts(self._take())
+        self._add_thoughts(self._take_text())
         if self._thinking_end:
             source.require_end()
             self._thinking_end = ""
@@ -360,7 +357,7 @@ class ReplyReader:
             if self._left <= _COST_OF_BROKEN:
                 source.rest()
             self._left -= _COST_OF_BROKEN
-            written = self._take()
+            written = self._take_text()
             return _PendingItem(written, [] if self._given.contains(written, ()) else [UnreadCall(written, str(error))])
         if found is None:
             source.place = self._start
@@ -370,9 +367,9 @@ class ReplyReader:
         if not is_given and len(calls) > self._left:
             source.rest()
             reason = f"A reply may have {MOST_CALLS} calls, and this has more."
-            written = self._take()
+            written = self._take_text()
             return _PendingItem(written, [UnreadCall(written, reason)])
-        written = self._take()
+        written = self._take_text()
         if is_given:
             return _PendingItem(written, [])
         if self._row is AUTO:
@@ -431,7 +428,7 @@ class ReplyReader:
         """Read the text after a call: if it is neither a call nor the end, all of it is text."""
         source = self._source
         source.spaces()
-        self._pending.append(_PendingItem(self._take(), []))
+        self._pending.append(_PendingItem(self._take_text(), []))
         if source.peek() == "" or self._ends_turn():
             source.rest()
             self._emit_calls()
@@ -448,7 +445,7 @@ class ReplyReader:
         """Go past an extra closing tag, which is not text."""
         if not self._source.accepts_any([mark for mark in self._pending[0].marks if mark.startswith("</")]):
             return False
-        self._pending.append(_PendingItem(self._take(), []))
+        self._pending.append(_PendingItem(self._take_text(), []))
         return True
 
     def _emit_calls(self) -> None:

@@ -35,7 +35,7 @@ from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import read_reply
-from toolkit.parsing.wording import ParsingLimits, wording_of
+from toolkit.parsing.wording import read_limits, wording_of
 from toolkit.runtime.backend import is_in_event_loop, loop_waker, run_in_own_loop
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
@@ -150,10 +150,10 @@ class ToolUsage(Generic[Ctx]):
     ) -> None:
         check_setting("the agent_role of a ToolUsage", agent_role, str)
         check_setting("the fingerprint_context of a ToolUsage", fingerprint_context, Mapping, None)
-        limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
+        attempts, usages = read_limits(model, max_parsing_attempts, remember_format_after_usages)
         self.registry: ToolRegistry[Ctx] = tools if isinstance(tools, ToolRegistry) else ToolRegistry[Ctx](tools)
-        self.max_parsing_attempts: int = limits.max_parsing_attempts
-        self.remember_format_after_usages: int = limits.remember_format_after_usages
+        self.max_parsing_attempts: int = attempts
+        self.remember_format_after_usages: int = usages
         self.agent_role: str = agent_role
         self.fingerprint_context: Mapping[str, Any] = dict(fingerprint_context or {})
         self.verbose = verbose

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
@@ -22,6 +22,7 @@ from toolkit.parsing import forms
 from toolkit.parsing.forms import Form, TextFormat, decode_members
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.problems import ExampleTooLargeError, make_example
+from toolkit.settings import check_setting
 
 CallingWay: TypeAlias = Literal["native", "text", "guided"]
 """How a model is asked for calls: by the tools of its server, by a prompt, or by replies held to schemas."""
@@ -113,22 +114,22 @@ _GEMMA_SAMPLING = SamplingAdvice(temperature=1.0, top_p=0.95, top_k=64, min_p=0.
 _MINIMAX_SAMPLING = SamplingAdvice(temperature=1.0, top_p=0.95, top_k=40)
 
 
-def _describe(name: str, pattern: str, *sources: str, **facts: Any) -> ModelFamily:
+def _describe_family(name: str, pattern: str, *sources: str, **facts: Any) -> ModelFamily:
     return ModelFamily(name=name, pattern=pattern, sources=sources, **facts)
 
 
-_describe_native = partial(_describe, template_has_tools=True)
-_describe_plain = partial(_describe, template_has_tools=False, calling="text")
+_describe_native = partial(_describe_family, template_has_tools=True)
+_describe_plain = partial(_describe_family, template_has_tools=False, calling="text")
 
 FAMILIES: tuple[ModelFamily, ...] = (
-    _describe("DeepSeek-R1", r"deepseek-?r1(?!.*distill)", _R1, _VLLM, format="deepseek", sampling=_R1_SAMPLING),
-    _describe("DeepSeek", r"deepseek(?!.*distill)", _VLLM, _LLAMA_CPP, format="deepseek"),
+    _describe_family("DeepSeek-R1", r"deepseek-?r1(?!.*distill)", _R1, _VLLM, format="deepseek", sampling=_R1_SAMPLING),
+    _describe_family("DeepSeek", r"deepseek(?!.*distill)", _VLLM, _LLAMA_CPP, format="deepseek"),
     _describe_native(
         *("Kimi K2", r"kimi|moonshot", f"{_KIMI}/docs/tool_call_guidance.md", f"{_KIMI}/README.md"),
         format="kimi",
         sampling=SamplingAdvice(temperature=0.6),
     ),
-    _describe(
+    _describe_family(
         *("gpt-oss", r"gpt-?oss", _GPT_OSS, _VLLM),
         format="harmony",
         sampling=SamplingAdvice(temperature=1.0, top_p=1.0),
@@ -139,13 +140,13 @@ FAMILIES: tuple[ModelFamily, ...] = (
         sampling=_MINIMAX_SAMPLING,
     ),
     _describe_plain("MiniMax", r"minimax", _LLAMA_CPP, format="minimax"),
-    _describe("Phi-4-mini", r"phi-?4-mini", _PHI_FILE, format="phi"),
+    _describe_family("Phi-4-mini", r"phi-?4-mini", _PHI_FILE, format="phi"),
     _describe_plain("Phi-4", r"phi-?4", _LLAMA_CPP, format="phi"),
     _describe_plain("Phi-3", r"phi-?3", _LLAMA_CPP),
-    _describe("Claude", r"claude", _CLAUDE, format="anthropic"),
-    _describe("GLM-4.5 and later", r"\bglm-?(4\.[5-9]|[5-9])", _VLLM, format="glm"),
+    _describe_family("Claude", r"claude", _CLAUDE, format="anthropic"),
+    _describe_family("GLM-4.5 and later", r"\bglm-?(4\.[5-9]|[5-9])", _VLLM, format="glm"),
     _describe_plain("GLM-4", r"\bglm", _LLAMA_CPP, format="glm"),
-    _describe("Qwen3-Coder", r"qwen-?3.*coder|coder.*qwen-?3", _VLLM, format="qwen"),
+    _describe_family("Qwen3-Coder", r"qwen-?3.*coder|coder.*qwen-?3", _VLLM, format="qwen"),
     _describe_native(
         *("Qwen3", r"qwen-?3", f"{_QWEN}/getting_started/quickstart.html", f"{_QWEN}/framework/function_call.html"),
         sampling=_QWEN_SAMPLING,
@@ -155,15 +156,15 @@ FAMILIES: tuple[ModelFamily, ...] = (
     _describe_plain("Qwen", r"qwen", _LLAMA_CPP),
     _describe_native("Hermes", r"hermes", _HERMES, _VLLM),
     _describe_native("Granite 4", r"granite-?4", _GRANITE, _VLLM),
-    _describe("Granite 3", r"granite-?3", _VLLM),
+    _describe_family("Granite 3", r"granite-?3", _VLLM),
     _describe_native(
         *("Mistral Nemo", r"mistral-?nemo", _NEMO, _LLAMA_CPP),
         format="mistral",
         sampling=SamplingAdvice(temperature=0.3),
     ),
     _describe_plain("Mixtral and Codestral", r"mixtral|codestral", _LLAMA_CPP, format="mistral"),
-    _describe("Mistral", r"mistral|ministral|magistral|devstral", _VLLM, _LLAMA_CPP, format="mistral"),
-    _describe("Llama 4", r"llama-?4", f"{_META}/llama4/prompt_format.md", _VLLM, format="pythonic"),
+    _describe_family("Mistral", r"mistral|ministral|magistral|devstral", _VLLM, _LLAMA_CPP, format="mistral"),
+    _describe_family("Llama 4", r"llama-?4", f"{_META}/llama4/prompt_format.md", _VLLM, format="pythonic"),
     _describe_native(
         "Llama 3.2", r"llama-?3\.2", f"{_META}/llama3_2/text_prompt_format.md", _LLAMA_CPP, format="pythonic"
     ),
@@ -171,9 +172,11 @@ FAMILIES: tuple[ModelFamily, ...] = (
         "Llama 3.1 and 3.3", r"llama-?3\.[13]", f"{_META}/llama3_1/prompt_format.md", _LLAMA_CPP, format="llama"
     ),
     _describe_plain("Llama 3", r"llama-?3", _LLAMA_CPP, format="llama"),
-    _describe("Gemma 3", r"gemma-?3", _GEMMA, _GEMMA_FILE, format="pythonic", calling="text", sampling=_GEMMA_SAMPLING),
+    _describe_family(
+        "Gemma 3", r"gemma-?3", _GEMMA, _GEMMA_FILE, format="pythonic", calling="text", sampling=_GEMMA_SAMPLING
+    ),
     _describe_plain("Gemma", r"gemma(?!-?[4-9])", _LLAMA_CPP, format="pythonic"),
-    _describe("SmolLM3", r"smollm-?3", f"{_SMOLLM}3-3B", sampling=SamplingAdvice(temperature=0.6, top_p=0.95)),
+    _describe_family("SmolLM3", r"smollm-?3", f"{_SMOLLM}3-3B", sampling=SamplingAdvice(temperature=0.6, top_p=0.95)),
     _describe_plain(
         *("SmolLM2", r"smollm", f"{_SMOLLM}2-1.7B-Instruct", _LLAMA_CPP),
         sampling=SamplingAdvice(temperature=0.2, top_p=0.9),
@@ -501,37 +504,17 @@ def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([_TEMPLATE_TOKENS, *own]), re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsingLimits:
-    """The limits of unreadable calls and of results without a reminder of the format.
+def read_limits(model: str, attempts: int | None, usages: int | None) -> tuple[int, int]:
+    """Return the most replies in a row with unreadable calls, and the number of results without a reminder.
 
-    Args:
-        max_parsing_attempts: How many replies in a row may have unreadable calls, including the first one.
-        remember_format_after_usages: The number of results after which the format is repeated.
+    The defaults depend on the model: 2 and 4 for large ones, else 3 and 3. A provider before its name, and a version
+    after it, are ignored.
 
     Raises:
         ConfigurationError: One of them is less than 1.
     """
-
-    max_parsing_attempts: int = 3
-    remember_format_after_usages: int = 3
-
-    def __post_init__(self) -> None:
-        for name in ("max_parsing_attempts", "remember_format_after_usages"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    @classmethod
-    def for_model(
-        cls, model: str, max_parsing_attempts: int | None = None, remember_format_after_usages: int | None = None
-    ) -> Self:
-        """Return the given limits, with defaults for the model: 2 and 4 for large ones, else 3 and 3.
-
-        A provider before the name, and a version after it, are ignored.
-        """
-        names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
-        attempts, usages = (2, 4) if any(map(_LARGE_MODEL.fullmatch, names)) else (3, 3)
-        return cls(
-            attempts if max_parsing_attempts is None else max_parsing_attempts,
-            usages if remember_format_after_usages is None else remember_format_after_usages,
-        )
+    names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
+    defaults = (2, 4) if any(map(_LARGE_MODEL.fullmatch, names)) else (3, 3)
+    check_setting("max_parsing_attempts", attempts, int, None, least=1)
+    check_setting("remember_format_after_usages", usages, int, None, least=1)
+    return (defaults[0] if attempts is None else attempts), (defaults[1] if usages is None else usages)

@@ -17,6 +17,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, assert_never, cast
 from urllib.parse import quote
@@ -454,17 +455,15 @@ def decode_bedrock_usage(usage: object) -> Usage:
     )
 
 
+@dataclass(slots=True)
 class _Block:
     """A block as far as it has come: of which kind, how it began, and the pieces since."""
 
-    __slots__ = ("began", "kind", "number", "pieces", "signature")
-
-    def __init__(self, kind: str, began: Mapping[str, Any], number: int) -> None:
-        self.kind = kind
-        self.began = began
-        self.number = number
-        self.pieces: list[Any] = []
-        self.signature = ""
+    kind: str
+    began: Mapping[str, Any]
+    number: int
+    pieces: list[Any] = field(default_factory=list[Any])
+    signature: str = ""
 
 
 class ConverseDecoder(Decoder[Mapping[str, str]]):

@@ -76,7 +76,7 @@ class EntryCleaner:
 
     def __init__(self, content: ContentPolicy, secrets: Iterable[str] = ()) -> None:
         self._content = content
-        self._scrubber = Scrubber(secrets, replace=_digest_value, is_learning=True)
+        self._scrubber = Scrubber(secrets, replace=lambda value: digest_of(canonical_json(value)), is_learning=True)
         self._memo: dict[str, str] = {}
         self._memo_secrets = self._scrubber.secrets
         self._short_texts: list[str] = []
@@ -161,10 +161,6 @@ def _list_field_names(value: Any) -> list[str]:
     if is_object(value):
         return [*value, *(name for each in value.values() for name in _list_field_names(each))]
     return [name for each in value for name in _list_field_names(each)] if is_array(value) else []
-
-
-def _digest_value(value: Any) -> str:
-    return digest_of(canonical_json(value))
 
 
 def _describe_media(block: Mapping[str, Any]) -> str:
@@ -334,7 +330,10 @@ def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
                 fields["messages"] = messages_to_plain(fields["messages"])
                 if "definitions" in fields:
                     cleaner.learn_tools(fields["definitions"])
-                    fields["definitions"] = [_dump_definition(each) for each in fields["definitions"]]
+                    fields["definitions"] = [
+                        {"name": each.name, "description": each.description, "parameters": dict(each.parameters)}
+                        for each in fields["definitions"]
+                    ]
             stamps = {"run_id": item.run_id, "loop_id": item.loop_id, "time": item.time}
             return {"v": EVENT_VERSION, "event": item.kind, **stamps, **fields}
         case Done(result):
@@ -344,11 +343,6 @@ def dump_item(item: LogItem, cleaner: EntryCleaner) -> dict[str, Any]:
             return write_event(replace(item, messages=()))
         case _:
             return write_event(item)
-
-
-def _dump_definition(definition: ToolDefinition) -> dict[str, Any]:
-    parameters = dict(definition.parameters)
-    return {"name": definition.name, "description": definition.description, "parameters": parameters}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from itertools import islice
@@ -49,7 +49,7 @@ from toolkit.run_log.entries import (
     read_object,
     write_line,
 )
-from toolkit.run_log.stores import DatabaseStore, FolderStore, RunStore, StoredLine, StoredRun
+from toolkit.run_log.stores import DatabaseStore, FolderStore, RunStore, StoredRun
 from toolkit.settings import check_setting
 
 recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
@@ -474,7 +474,7 @@ class RunLog(Middleware[object]):
 
     def find_lines(self, run_id: str, text: str) -> list[int]:
         """Return the positions of the entries that contain a text, ignoring case."""
-        wanted = _as_in_json(text)
+        wanted = write_json(text)[1:-1].casefold()
         lines = self.store.read_lines(run_id)
         return [line.position for line in lines if wanted in line.line.decode("utf-8", "replace").casefold()]
 
@@ -491,9 +491,9 @@ class RunLog(Middleware[object]):
             if is_first:
                 read_header(line.line, stored.where)
                 is_first = False
-            entry = _to_entry(line)
-            if entry is not None:
-                yield entry
+            plain = read_line(line.line)
+            if plain is not None:
+                yield LogEntry(position=line.position, next_position=line.next_position, plain=plain)
 
     def _summarize_run(self, stored: StoredRun) -> RunSummary:
         first = next(iter(self.store.read_lines(stored.id)), None)
@@ -504,7 +504,12 @@ class RunLog(Middleware[object]):
             return RunSummary(id=stored.id, state="unreadable", problem=problem, where=stored.where)
         last = read_line(self.store.read_last(stored.id))
         if last is not None and last["event"] == "run_ended":
-            return _load_summary(read_object(last, "summary"), stored)
+            known = {part.name for part in fields(RunSummary)}
+            counts: dict[str, Any] = {
+                name: count for name, count in read_object(last, "summary").items() if name in known
+            }
+            counts |= {"id": stored.id, "where": stored.where}
+            return RunSummary(**counts)
         counted = replace(self._count_entries(stored), where=stored.where)
         if counted.state == "running" and time.time() - stored.seen > _GONE_SECONDS:
             return replace(counted, state="cut off", problem="its process ended before it did")
@@ -556,23 +561,6 @@ def _open_store(path: Path) -> RunStore:
             f"{path} is a file, and a run log is a folder of files: give the folder, or a path that ends in .db"
         )
     return FolderStore(path)
-
-
-def _to_entry(line: StoredLine) -> LogEntry | None:
-    plain = read_line(line.line)
-    if plain is None:
-        return None
-    return LogEntry(position=line.position, next_position=line.next_position, plain=plain)
-
-
-def _load_summary(plain: Mapping[str, Any], stored: StoredRun) -> RunSummary:
-    known: dict[str, Any] = {field.name: plain[field.name] for field in fields(RunSummary) if field.name in plain}
-    known.update(id=stored.id, where=stored.where)
-    return RunSummary(**known)
-
-
-def _as_in_json(text: str) -> str:
-    return write_json(text)[1:-1].casefold()
 
 
 def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]:

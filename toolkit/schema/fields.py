@@ -467,8 +467,9 @@ def _describe_field(field: FieldInfo) -> object:
         field.field_title_generator, field.examples, field.exclude, field.discriminator, field.deprecated,
         field.json_schema_extra, field.frozen, field.validate_default,
     )  # fmt: skip
-    is_simple = field.default is PydanticUndefined and all(other is None for other in others)
-    return (repr(field.metadata), field.description) if is_simple else field
+    is_plain = field.default is PydanticUndefined or is_plain_default(field.default)
+    is_simple = is_plain and all(other is None for other in others)
+    return (repr(field.metadata), field.description, repr(field.default)) if is_simple else field
 
 
 class _HintKey:

@@ -56,12 +56,12 @@ from typing_extensions import ReadOnly, Unpack
 
 from toolkit.dataclass import dataclass
 from toolkit.json_text import canonical_json
+from toolkit.redaction import is_marked_secret
 from toolkit.schema.nodes import (
     Node,
     find_reached,
     find_references,
     is_array,
-    is_marked_secret,
     is_object,
     map_subschemas,
     subschemas,
@@ -833,7 +833,7 @@ class _RecordField(NamedTuple):
 
 def _read_record(cls: Any) -> list[_RecordField] | None:
     """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
-    if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
+    if "attr" in sys.modules and isinstance(cast("Any", vars(cls)).get("__attrs_attrs__"), tuple):
         nothing = sys.modules["attr"].NOTHING
         fields = [field for field in cls.__attrs_attrs__ if field.init]
         return [_RecordField(f.name, f.alias, f.alias, f.default is nothing, f.default) for f in fields]

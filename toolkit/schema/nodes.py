@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 from urllib.parse import unquote
 
 from toolkit.dataclass import dataclass
-from toolkit.redaction import is_secret_field, is_secret_mark, replace_secrets
+from toolkit.redaction import is_marked_secret, is_secret_field, replace_secrets
 
 K = TypeVar("K")
 Node: TypeAlias = Mapping[str, Any]
@@ -46,11 +46,6 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Return whether a value is a JSON array."""
     return isinstance(value, list)
-
-
-def is_marked_secret(node: Node) -> bool:
-    """Return whether a schema marks its value as secret: by a keyword of its own, its format, or an extension."""
-    return any(is_secret_mark(keyword, value) for keyword, value in node.items())
 
 
 ReplaceSecret: TypeAlias = Callable[[Any, JsonPath, bool], Any]

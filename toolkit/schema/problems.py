@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolkit.dataclass import dataclass
@@ -867,6 +867,7 @@ def _find_limits(node: Node) -> tuple[list[Any], list[Any]]:
     return [each for each in lowest if each is not None], [each for each in highest if each is not None]
 
 
+@lru_cache(maxsize=256)
 def _write_fitting_text(pattern: str, *, least: int) -> str | None:
     r"""Return a short text that probably matches a regular expression of a usual form, else None.
 
@@ -894,12 +895,20 @@ def _write_alternative(pieces: Iterator[re.Match[str]], least: int) -> str:
             inside, _, quantifier = _write_alternative(pieces, 0).partition("\0")
             one = "" if opening.startswith(("(?=", "(?!", "(?<=", "(?<!")) else inside
         elif atom:
-            one = _PROBES[[re.fullmatch(atom, probe) is not None for probe in _PROBES].index(True)]
+            one = _find_probe(atom)
         else:
             continue
         if is_first:
             text += one * _count_repeats(quantifier or "", least - len(text), one)
     return text
+
+
+@lru_cache(maxsize=1024)
+def _find_probe(atom: str) -> str:
+    for probe in _PROBES:
+        if re.fullmatch(atom, probe):
+            return probe
+    raise LookupError(atom)
 
 
 def _count_repeats(quantifier: str, lacking: int, one: str) -> int:

@@ -358,6 +358,8 @@ class _Document:
         found: Any = self.root.node
         for step in steps:
             key: Any = step if is_array(found) else str(step)  # a name of digits comes as a number
+            if is_object(found) and key not in found:  # an empty name does not come at all
+                found = found[""]
             found = found[key]
         return found
 

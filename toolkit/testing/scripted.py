@@ -14,7 +14,6 @@ import anyio.lowlevel
 
 from toolkit.chat import (
     ArgumentsDelta,
-    AssistantContent,
     AssistantMessage,
     ChatRequest,
     ChatResponse,
@@ -102,35 +101,22 @@ def in_words(response: ChatResponse) -> Iterator[list[StreamEvent]]:
 
 def put_together(events: Iterable[StreamEvent], *, model: str) -> ChatResponse:
     """Return the response of a stream: its last event, or the sum of its deltas."""
-    spoken: list[tuple[type[TextBlock | ReasoningBlock], list[str]]] = []
-    calls: dict[int, list[ArgumentsDelta]] = {}
+    content: list[TextBlock | ReasoningBlock] = []
+    calls: dict[int, ToolCall] = {}
     for event in events:
         match event:
             case TextDelta(text):
-                _find_pieces(spoken, TextBlock).append(text)
+                before = content.pop().text if content and isinstance(content[-1], TextBlock) else ""
+                content.append(TextBlock(before + text))
             case ReasoningDelta(text):
-                _find_pieces(spoken, ReasoningBlock).append(text)
-            case ArgumentsDelta(index):
-                calls.setdefault(index, []).append(event)
+                before = content.pop().text if content and isinstance(content[-1], ReasoningBlock) else ""
+                content.append(ReasoningBlock(text=before + text))
+            case ArgumentsDelta(index, call_id, name, text):
+                call = calls.get(index, ToolCall("", "", ""))
+                calls[index] = ToolCall(call.id or call_id, call.name or name, call.arguments + text)
             case ResponseDone(response):
                 return response
-    content: list[AssistantContent] = [kind(text="".join(pieces)) for kind, pieces in spoken]
-    content.extend([_join_call(calls[index]) for index in sorted(calls)])
-    return make_response(AssistantMessage(content), model=model)
-
-
-def _find_pieces(
-    spoken: list[tuple[type[TextBlock | ReasoningBlock], list[str]]], kind: type[TextBlock | ReasoningBlock]
-) -> list[str]:
-    if not spoken or spoken[-1][0] is not kind:
-        spoken.append((kind, []))
-    return spoken[-1][1]
-
-
-def _join_call(pieces: list[ArgumentsDelta]) -> ToolCall:
-    call_id = next((piece.call_id for piece in pieces if piece.call_id), "")
-    name = next((piece.tool_name for piece in pieces if piece.tool_name), "")
-    return ToolCall(call_id, name, "".join([piece.text for piece in pieces]))
+    return make_response(AssistantMessage([*content, *[calls[index] for index in sorted(calls)]]), model=model)
 
 
 class ScriptedProvider:
@@ -373,23 +359,19 @@ class FlakyProvider(ProviderWrapper):
         return fault
 
     def _raise_fault(self, fault: Fault | None) -> None:
-        match fault:
-            case "timeout":
-                raise ProviderTimeoutError(_FAULT_NAME, "no answer in time")
-            case "rate_limit":
-                raise RateLimitedError(_FAULT_NAME, "slow down", status=429)
-            case "rate_limit_with_retry_after":
-                raise RateLimitedError(_FAULT_NAME, "slow down", status=429, retry_after=self._retry_after)
-            case "server_error":
-                raise ProviderError(_FAULT_NAME, "the server failed", status=500, is_retryable=True)
-            case "cut_stream":
-                raise ProviderError(
-                    _FAULT_NAME, "the connection was cut before the answer was complete", is_retryable=True
-                )
-            case "malformed_chunk":
-                raise BadResponseError(_FAULT_NAME, "a piece of the answer is no JSON")
-            case _:
-                pass
+        cut = "the connection was cut before the answer was complete"
+        errors: dict[Fault | None, ProviderError] = {
+            "timeout": ProviderTimeoutError(_FAULT_NAME, "no answer in time"),
+            "rate_limit": RateLimitedError(_FAULT_NAME, "slow down", status=429),
+            "rate_limit_with_retry_after": RateLimitedError(
+                _FAULT_NAME, "slow down", status=429, retry_after=self._retry_after
+            ),
+            "server_error": ProviderError(_FAULT_NAME, "the server failed", status=500, is_retryable=True),
+            "cut_stream": ProviderError(_FAULT_NAME, cut, is_retryable=True),
+            "malformed_chunk": BadResponseError(_FAULT_NAME, "a piece of the answer is no JSON"),
+        }
+        if fault in errors:
+            raise errors[fault]
 
 
 def _cut_response(events: Sequence[StreamEvent]) -> list[StreamEvent]:
@@ -398,14 +380,13 @@ def _cut_response(events: Sequence[StreamEvent]) -> list[StreamEvent]:
     return [*half[:-1], *[replace(last, text=last.text[: (len(last.text) + 1) // 2]) for last in half[-1:]]]
 
 
-def _map_ids(fault: Fault | None) -> str | None:
-    return {"duplicate_ids": "call_1", "missing_ids": ""}.get(fault or "")
+_FAULTY_IDS: dict[Fault | None, str] = {"duplicate_ids": "call_1", "missing_ids": ""}
 
 
 def _replace_ids(response: ChatResponse, fault: Fault | None) -> ChatResponse:
-    call_id = _map_ids(fault)
-    if call_id is None:
+    if fault not in _FAULTY_IDS:
         return response
+    call_id = _FAULTY_IDS[fault]
     content = [
         replace(block, id=call_id) if isinstance(block, ToolCall) else block for block in response.message.content
     ]
@@ -413,9 +394,8 @@ def _replace_ids(response: ChatResponse, fault: Fault | None) -> ChatResponse:
 
 
 def _replace_event_ids(event: StreamEvent, fault: Fault | None) -> StreamEvent:
-    call_id = _map_ids(fault)
-    if call_id is not None and isinstance(event, ArgumentsDelta):
-        return replace(event, call_id=call_id)
+    if isinstance(event, ArgumentsDelta) and fault in _FAULTY_IDS:
+        return replace(event, call_id=_FAULTY_IDS[fault])
     if isinstance(event, ResponseDone):
         return ResponseDone(_replace_ids(event.response, fault))
     return event

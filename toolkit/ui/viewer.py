@@ -16,7 +16,7 @@ from dataclasses import asdict
 from functools import cache, lru_cache, partial
 from importlib.resources import files
 from json import JSONDecodeError, dumps, loads
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import anyio
 from anyio import to_thread
@@ -34,7 +34,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolkit.asgi_server import serve_app
-from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import sign_json
 from toolkit.run_log import (
@@ -336,8 +335,8 @@ class _Viewer:
         while not self._is_ending:
             changes = await to_thread.run_sync(run.read_on, sent)
             if changes.rows:
-                yield _as_event("steps", {"steps": changes.rows}, event_id=f"{run.mark}-{changes.count}")
-                sent, quiet = changes.count, 0.0
+                yield _as_event("steps", {"steps": changes.rows}, event_id=f"{run.mark}-{changes.upto}")
+                sent, quiet = changes.upto, 0.0
             if changes.has_more:
                 continue
             summary = asdict(await to_thread.run_sync(self._log.summary, run_id))
@@ -388,18 +387,11 @@ def _as_event(kind: str, content: object, event_id: str = "") -> str:
     return f"{head}event: {kind}\ndata: {dumps(content, separators=(',', ':'))}\n\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Changes:
-    """The changes of a run.
-
-    Args:
-        rows: The steps that have changed, as they are now.
-        count: The number of changes that the page has with these.
-        has_more: True where there is more to read at once.
-    """
+class _Changes(NamedTuple):
+    """The steps of a run that have changed; the number of changes that a page has with them; whether more wait."""
 
     rows: list[_StepRow]
-    count: int
+    upto: int
     has_more: bool
 
 
@@ -431,7 +423,7 @@ class _LiveRun:
             # Not all at once: a page that comes to a run that was read already gets it in parts, too.
             upto = min(len(changes), known + _CHUNK)
             rows = [_to_row(steps[number]) for number in sorted(set(changes[known:upto]))]
-            return _Changes(rows=rows, count=upto, has_more=bool(entries) or upto < len(changes))
+            return _Changes(rows=rows, upto=upto, has_more=bool(entries) or upto < len(changes))
 
     def read_all(self) -> None:
         """Read up to the last entry."""

@@ -29,21 +29,14 @@ _ID = re.compile(rb'"response":\s*\{\s*"id":\s*"([^"\\]+)"')
 _END = re.compile(rb'"type":\s*"(?:response\.(?:completed|incomplete|failed|cancelled)|error)"')
 
 
+@dataclass(slots=True)
 class _SeenEvents:
-    """The state of a stream, as far as its events have come.
+    """The state of a stream, as far as its events have come."""
 
-    Attributes:
-        number: The number of the last event; -1 before the first.
-        response_id: The id of the response; empty before it is known.
-        is_done: True after the last event of the response.
-        fruitless: The connections since an event came.
-    """
-
-    def __init__(self) -> None:
-        self.number = -1
-        self.response_id = ""
-        self.is_done = False
-        self.fruitless = 0
+    number: int = -1  # of the last event
+    response_id: str = ""
+    is_done: bool = False  # True after the last event of the response
+    fruitless: int = 0  # the connections since an event came
 
     def note(self, events: Iterable[bytes]) -> None:
         """Update the state by more events."""

@@ -288,6 +288,7 @@ class _ResumableStreams(EventStore):
     """
 
     def __init__(self, seconds: float, server: Server[Any]) -> None:
+        check_setting("stream_seconds", seconds, float, int)
         self._seconds = seconds
         server.middleware.append(self.end_long_streams)
 
@@ -317,6 +318,8 @@ class _ResumableStreams(EventStore):
             scope.cancel()
 
 
+# The SDK's own check compares beginnings; what `OriginGuard` compares are whole hosts and ports.
+_UNCHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 _PATH = "/mcp"
 _LAST_PORT = 65_535
 _BODY_SECONDS = 30.0
@@ -391,26 +394,20 @@ def mcp_app(
         auth: The tokens that it takes, as ``Authorization: Bearer ...``: one token for everybody; a table of users by
             token; a function, also async, that returns the user of a token, an `AccessToken`, or None; or a verifier
             such as `JwtVerifier`. None asks for none.
-        allowed_hosts: Host names besides loopback under which it is reached, such as ``tools.example.com`` or, for
-            any port, ``tools.example.com:*``.
+        allowed_hosts: Hosts besides loopback, such as ``tools.example.com``, or ``tools.example.com:*`` for any port.
         allowed_origins: Origins besides loopback whose pages may call, such as ``https://app.example.com``.
         sessions: False serves clients of older revisions without sessions, so that any process may answer any request;
             such clients can't be asked for approval. Current ones have no sessions.
         max_sessions: How many sessions may be open at once; each ends after 30 minutes without a request.
-        stream_seconds: Seconds after which the stream of an answer is ended and the client comes back for the rest,
-            where proxies cut long ones; a client of the revision of 2025-11-25 then goes on after a lost connection,
-            too. None ends no stream and stores no answers. Current revisions have tasks for long calls.
-        requests_per_minute: How often each user may ask, or each address without `auth`; others get status 429. None
-            for no bound.
+        stream_seconds: Seconds after which the stream of an answer is ended; a client of the revision of 2025-11-25
+            comes back for the rest, also after a lost connection. None ends no stream, and stores no answers.
+        requests_per_minute: How often each user may ask, or each address without `auth`; None for no bound.
         options: Those of `mcp_server`.
 
     Raises:
         ConfigurationError: The settings don't fit together.
     """
     check_setting("sessions", sessions, True, False)
-    guard = OriginGuard(allowed_hosts, allowed_origins)
-    check_setting("stream_seconds", stream_seconds, float, int, None)
-    settings, verifier = _read_auth(auth)
     server = mcp_server(registry, ctx, **options)
     app = server.streamable_http_app(
         streamable_http_path=path,
@@ -419,20 +416,19 @@ def mcp_app(
         session_idle_timeout=_IDLE_SECONDS,
         event_store=None if stream_seconds is None else _ResumableStreams(stream_seconds, server),
         retry_interval=_RETRY_MILLISECONDS,
-        # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        auth=settings,
-        token_verifier=verifier,
+        transport_security=_UNCHECKED,
+        **_read_auth(auth),
     )
     if requests_per_minute is not None:  # inside of what finds out who asks
         app.user_middleware.append(Middleware(RateBound, per_minute=requests_per_minute))
-    app.add_middleware(_Guarded, guard=guard)
+    app.add_middleware(_Guarded, guard=OriginGuard(allowed_hosts, allowed_origins))
     return app
 
 
-def _read_auth(auth: Auth | None) -> tuple[AuthSettings | None, TokenVerifier | None]:
+def _read_auth(auth: Auth | None) -> dict[str, Any]:
+    """Return the SDK's settings for tokens."""
     if auth is None:
-        return None, None
+        return {}
     given: object = auth
     announced = given if isinstance(given, OAuthResource) else None
     settings: dict[str, object] = {
@@ -442,7 +438,7 @@ def _read_auth(auth: Auth | None) -> tuple[AuthSettings | None, TokenVerifier | 
         "required_scopes": list(announced.required_scopes) if announced else [],
         "validate_token_resource": False,  # the audience is the verifier's to check
     }
-    return AuthSettings.model_validate(settings), make_verifier(auth)
+    return {"auth": AuthSettings.model_validate(settings), "token_verifier": make_verifier(auth)}
 
 
 @overload
@@ -610,13 +606,13 @@ class OriginGuard:
 
     def allows_host(self, values: Sequence[str]) -> bool:
         """Return whether the ``Host`` headers of a request are one, and name an allowed host."""
-        return len(values) == 1 and self._allows(_read_place(values[0], is_origin=False))
+        return len(values) == 1 and self._allows_place(_read_place(values[0], is_origin=False))
 
     def allows_origin(self, values: Sequence[str]) -> bool:
         """Return whether the ``Origin`` headers of a request are none, as of a program, or one that is allowed."""
-        return not values or (len(values) == 1 and self._allows(_read_place(values[0], is_origin=True)))
+        return not values or (len(values) == 1 and self._allows_place(_read_place(values[0], is_origin=True)))
 
-    def _allows(self, asked: _Place | None) -> bool:
+    def _allows_place(self, asked: _Place | None) -> bool:
         if asked is None or asked[2] == "*":
             return False
         return asked in self._allowed or (*asked[:2], "*") in self._allowed

@@ -144,7 +144,12 @@ class MCPNativeTool:
         trust: Trust = "untrusted",
         hints: Trust = "untrusted",
     ) -> None:
-        self.definition: ToolDefinition = make_definition(tool, name)
+        self.definition: ToolDefinition = ToolDefinition(
+            name=name,
+            description=tool.description or _find_title(tool) or "MCP tool (no description)",
+            parameters=tool.input_schema,
+            output_schema=tool.output_schema,
+        )
         options = read_options(tool, session.server, limits.timeout, trust=trust, hints=hints)
         self.options: ToolOptions = replace(options, max_usage_count=limits.calls)
         self.is_described_outside: bool = hints == "untrusted"
@@ -242,18 +247,8 @@ class MCPNativeTool:
         return f"{where}: {problem.reason or problem.kind}"
 
 
-def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:
-    """Return the definition of a server's tool for the model."""
-    return ToolDefinition(
-        name=name,
-        description=tool.description or _find_title(tool) or "MCP tool (no description)",
-        parameters=tool.input_schema,
-        output_schema=tool.output_schema,
-    )
-
-
 def read_options(
-    tool: wire.Tool, server: McpServer, timeout: float | None, *, trust: Trust = "untrusted", hints: Trust = "untrusted"
+    tool: wire.Tool, server: McpServer, timeout: float | None, *, trust: Trust, hints: Trust
 ) -> ToolOptions:
     """Return the options of a server's tool, by its annotations: those of an untrusted server may be false.
 

@@ -568,7 +568,7 @@ class McpSession:
             return answer and partial(answer, self._calls)
 
         client = Client(
-            WatchedTransport(self.server.open(words), ended),
+            watch_transport(self.server.open(words), ended),
             sampling_callback=with_calls(self._settings.sampling),
             elicitation_callback=with_calls(self._settings.elicitation),
             message_handler=self._on_message,
@@ -656,38 +656,22 @@ def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable
     return type(failure)(f"{failure}{'' if str(failure).endswith('?') else '.'} It may have taken effect.")
 
 
-class WatchedTransport:
-    """A transport that reports its end, and turns results into what the SDK can take."""
-
-    def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
-        self._transport = transport
-        self._ended = ended
-
-    async def __aenter__(self) -> Any:
-        read, write = await self._transport.__aenter__()
-        return _WatchedStream(read, self._ended), write
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, traceback)
+@asynccontextmanager
+async def watch_transport(transport: Transport, ended: Callable[[], None]) -> AsyncGenerator[Any]:
+    """Open a transport that reports its end, and turns results into what the SDK can take."""
+    async with transport as (read, write):
+        yield _WatchedStream(read, ended), write
 
 
 class _WatchedStream:
+    """A stream of messages, over which the SDK iterates."""
+
     def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
         self._stream = stream
         self._ended = ended
 
-    @property
-    def last_context(self) -> Any:
-        """The context of who sent the last item, which the SDK looks for."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        return await _adapt_message(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def __aiter__(self) -> Self:
         return self
@@ -703,10 +687,8 @@ class _WatchedStream:
         await self._stream.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(*raised)
         return left
 
 

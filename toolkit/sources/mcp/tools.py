@@ -544,7 +544,7 @@ class McpTools(Sequence[MCPNativeTool]):
                 raise
             known = {each.name: each for each in await self.prompts(ctx=ctx)}
             if name not in known:
-                raise self._make_error(what, f"there is none of that name; there are: {_join(known)}") from error
+                raise self._make_error(what, f"there is none of that name; there are: {_join_names(known)}") from error
             listed = known[name].arguments or ()
             required = {each.name for each in listed if each.required}
             problem = _describe_names(given, required, {each.name for each in listed} - required, "argument")
@@ -633,13 +633,13 @@ class McpTools(Sequence[MCPNativeTool]):
 def _describe_names(given: Collection[str], required: set[str], optional: set[str], kind: str) -> str:
     """Return which names are missing and which are unknown; nothing where all are right."""
     missing, unknown = required.difference(given), set(given) - required - optional
-    problems = [f"it needs {_join(missing)}"] if missing else []
+    problems = [f"it needs {_join_names(missing)}"] if missing else []
     if unknown:
-        problems.append(f"it has no {kind} {_join(unknown)}, only {_join(required | optional) or 'none'}")
+        problems.append(f"it has no {kind} {_join_names(unknown)}, only {_join_names(required | optional) or 'none'}")
     return "; ".join(problems)
 
 
-def _join(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in sorted(names)[:_MOST_NAMES])
 
 

@@ -40,10 +40,10 @@ _RESERVED_HEADERS = frozenset({
     *("accept", "accept-charset", "accept-encoding", "content-encoding", "content-length", "content-type"),  # framing
     *("connection", "expect", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),
     *("authorization", "cookie", "cookie2", "set-cookie", "host", "forwarded", "max-forwards"),
-    *("x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port", "x-host", "x-real-ip"),
-    *("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"),
+    *("x-host", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"),
+    *("x-http-method", "x-http-method-override", "x-method-override", "x-url-scheme"),
 })  # fmt: skip
-_RESERVED_PREFIXES = ("proxy-", "sec-")
+_RESERVED_PREFIXES = ("proxy-", "sec-", "x-forwarded-", "x-original-", "x-rewrite-", "x-envoy-")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PARAMETER_STYLES = {
     "path": ("simple", "label", "matrix"),
