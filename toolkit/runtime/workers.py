@@ -306,7 +306,7 @@ class _ThreadJob(Generic[T]):
         self.pool.free_place()
         self._news.set()
 
-    def _notify(self) -> None:
+    def _set_news(self) -> None:
         self._news.set()
 
     # In the thread.
@@ -340,7 +340,7 @@ class _ThreadJob(Generic[T]):
             is_awaited = not self.is_abandoned
             if is_awaited:
                 self._request = request
-        if not is_awaited or not self.pool.wake(self._notify):
+        if not is_awaited or not self.pool.wake(self._set_news):
             request.refuse()
         while not request.answered.wait(_LOOP_CHECK_SECONDS):
             if not self.pool.wake(_probe_loop):
