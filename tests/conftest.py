@@ -42,7 +42,7 @@ _SCHEDULING = {"agents", "flows", "loop", "properties", "runtime"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run two cases of each table, and two tests of each real peer, on trio; the others in the full run.
+    """Run one case of each table, and two tests of each real peer, on trio; the others in the full run.
 
     The cases of a table differ in their data, and a server or a model does not know who waits for it.
     """
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         group = item.path, "" if is_real else item.originalname
         seen[group] += 1
-        if seen[group] > 2:
+        if seen[group] > (2 if is_real else 1):
             item.add_marker("full")
 
 
