@@ -57,7 +57,7 @@ _HARMLESS_NAME = _Pattern(
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group|issue|project|object|item|entry|row|record"
     r"|file|board|epic|space|parent|attribute|field|label|tag|property|lookup)_?keys?|keys|secretar\w+"
     r"|tokens?_(count|limit|budget|usage|type)s?|\w*(page|continuation|sync)_?token"
-    r"|\w*(by|com|over|sur|tres|under)pass"
+    r"|\w*(by|com|over|sur|tres|under)pass|\w*(error|exception)"
 )
 # Names that many other things have: only a random text is a secret there.
 _AMBIGUOUS_WORD = _Pattern(

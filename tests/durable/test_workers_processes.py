@@ -347,4 +347,4 @@ def test_a_worker_says_what_is_wrong_with_its_command(tmp_path: Path) -> None:
     app = write_app(tmp_path)
     worker = WorkerProcess(app.with_name("app.py"), "sqlite://")
     assert worker.wait_for_end(60) == 2
-    assert "give a file, as in 'sqlite:///runs.db'" in worker.log.read_text()
+    assert "need a file, as in 'sqlite:///runs.db'" in worker.log.read_text()

@@ -54,7 +54,11 @@ CASES = [
     Case("what is no snapshot", "this is no snapshot", prompt={"role": "user"}, error=LoopUsageError),
     Case("system", "a loop takes no 'system': write system_prompt=", keywords={"system": "Be brief."}),
     Case("a setting", "config=ToolLoopConfig(max_iterations=...)", keywords={"max_iterations": 3}),
-    Case("a field of the request", "write ChatRequest(messages=..., seed=...) in place of the prompt", keywords={"seed": 1}),
+    Case(
+        "a field of the request",
+        "write ChatRequest(messages=..., seed=...) in place of the prompt",
+        keywords={"seed": 1},
+    ),
     Case("a vendor's field", "config=ToolLoopConfig(request_options={'top_p': ...})", keywords={"top_p": 1}),
     Case("a group", "config=ToolLoopConfig(timeouts=Timeouts(tool=...))", keywords={"tool_timeout": 1}),
     Case("a slip", "did you mean 'decisions'?", keywords={"decision": 1}),
