@@ -245,10 +245,11 @@ WRITTEN = {
     "a line of logfmt": "level=info token={} at=x",
 }
 HARMLESS = [
+    "KeyError: 'city'",
     "git log --author=ada --oneline -5", "sort --key 2,2 a.txt", "use --token-file /etc/x and --key-path a/b",
     "run with --password to be asked", "docker run -u 1000:1000 x", "def f(key='name', sort_key='age', author='ada')",
     "<key>CFBundleName</key><author>Ada Lovelace</author>", "('key', 'value1'), ('a1', 'b2')", "Cookie: see the manual",
-    "KeyError: 'city'", "the verification code was sent", "Authorization: required", "error at login page password reset",
+    "the verification code was sent", "Authorization: required", "error at login page password reset",
     '<input type="text" name="city" value="Rome"><a name="x" id="y">', "app.py:12:5:error:unused", "10:30:00:00:15",
     'Content-Disposition: form-data; name="city"\r\n\r\nRome\r\n', "Authorization: Digest is what it wants, not Basic",
     'got {"tokens": 12, "a": {"b": 1}}', 'x = {"keys": {"a": 1}}', "opinion = 12345", "secretary: 12345",
