@@ -110,6 +110,7 @@ class Conversation:
         created: The time of the first write, in seconds since 1970.
         updated: The time of the last write.
         is_busy: True during a turn.
+        is_interrupted: True if the process of the last turn ended while calls ran.
     """
 
     id: str
@@ -120,6 +121,7 @@ class Conversation:
     created: float = 0.0
     updated: float = 0.0
     is_busy: bool = False
+    is_interrupted: bool = False
 
 
 @dataclass(slots=True)
@@ -249,6 +251,7 @@ class Conversations:
             created=stored.created,
             updated=stored.updated,
             is_busy=stored.is_busy,
+            is_interrupted=draft.is_repaired and not stored.is_busy,
         )
 
     async def list(
@@ -364,6 +367,7 @@ class _Draft:
         asked: The last questions with ids, the oldest first.
         version: The number of writes.
         has_lease: True while this has the lease, as far as is known.
+        is_repaired: True if calls of the stored transcript had no results.
         on_lost: Called once when the lease is lost.
     """
 
@@ -374,7 +378,7 @@ class _Draft:
         self.open_runs: list[_OpenRun] = []
         self.asked: list[_Asked] = []
         self.version = 0
-        self.has_lease = False
+        self.has_lease = self.is_repaired = False
         self.on_lost: Callable[[], None] = _do_nothing
         self._stored: list[Message] = []
         self._good_until = 0.0
@@ -403,7 +407,7 @@ class _Draft:
         try:
             validate_transcript(self.messages)
         except TranscriptError:  # its process ended before the results of the last calls were in
-            self.messages = repair_transcript(self.messages)
+            self.messages, self.is_repaired = repair_transcript(self.messages), True
         lost = {call_id for run in self.open_runs for call_id in run.interrupted}
         results = [each for each in self.messages if isinstance(each, ToolResult) and each.call_id in lost]
         self.put_results([ToolResult(each.call_id, LOST, tool_name=each.tool_name, is_error=True) for each in results])

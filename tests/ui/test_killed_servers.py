@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+
+from toolkit.chat import Message
+from toolkit.conversations import Conversations, SqlStore
 
 PROGRAM = str(Path(__file__).parent / "mortal_chat.py")
 QUESTION: dict[str, dict[str, Any]] = {
@@ -54,9 +58,17 @@ def read_events(answer: httpx2.Response) -> Iterator[tuple[str, dict[str, Any]]]
             yield mark, json.loads(line[6:])
 
 
+async def read_messages(store: Path) -> Sequence[Message]:
+    async with Conversations(SqlStore(f"sqlite:///{store}")) as conversations:
+        return (await conversations.get("user/t")).messages
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("path", ["ag-ui", "ui"])
-def test_a_client_whose_server_was_killed_asks_again_and_gets_one_answer(path: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [True, False], ids=["call-stored", "at-once"])
+def test_a_client_whose_server_was_killed_asks_again_and_gets_one_answer(
+    path: str, is_stored: bool, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
     url, store = f"http://127.0.0.1:{port}/{path}", tmp_path / "chats.db"
@@ -71,6 +83,8 @@ def test_a_client_whose_server_was_killed_asks_again_and_gets_one_answer(path: s
         for mark, event in read_events(answer):
             marks.append(mark)
             if event["type"] == started:
+                while is_stored and len(asyncio.run(read_messages(store))) < 2:
+                    time.sleep(0.05)
                 process.kill()
     with serving(port, store, "Here it is."), httpx2.Client(timeout=60) as client:
         back = client.get(f"{url}/t/stream", headers={"Last-Event-ID": marks[-1]})

@@ -245,7 +245,7 @@ class InterfaceStreams(Generic[Ctx]):
         stored = self.store(found.messages, found.pending)
         translator = _open_translator(key[0], thread, stored)
         chunks = [*translator.begin(), *translator.replay(stored)]
-        if stored.messages[-1].role == "user":  # its run failed, or its process was killed
+        if found.is_interrupted or stored.messages[-1].role == "user":  # its process was killed, or its run failed
             chunks += translator.fail(_UNANSWERED, "unanswered")
         else:
             chunks += translator.end(stored)
