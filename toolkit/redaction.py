@@ -634,7 +634,7 @@ _LABEL = _Pattern(
 )
 _ASSIGNED = _Pattern(
     rf"(?P<closed>{_QUOTE}?)\]?\*{{0,2}}\s{{0,4}}(?P<sign>=>|->|:=|={{1,3}}|[:|]|%3[ad])\*{{0,2}}\s{{0,4}}"
-    rf"(?:[|>][+-]?\n\s{{1,40}})?b?(?P<open>{_QUOTE}?)(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s(?=\S))?",
+    rf"(?:[|>][+-]?\n\s{{1,40}})?(?:b(?={_QUOTE}))?(?P<open>{_QUOTE}?)(?:(?:bearer|basic|token|api-?key|negotiate|ntlm)\s(?=\S))?",
     re.IGNORECASE,
 )
 _BARE = _Pattern(rf"{_IN_VALUE}{{4,}}(?!{_IN_VALUE}|\()")
