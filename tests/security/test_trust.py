@@ -769,6 +769,16 @@ async def test_a_secret_of_a_result_leaves_by_another_tool_only_if_a_person_agre
     assert all(KEY not in request.reason for request in desk.asked)
 
 
+@pytest.mark.parametrize(
+    "body", ["the password hunter42x", "secret k7Jx92mQ", "mysql -pS3cret9x", "password: hunter42x"]
+)
+async def test_a_short_secret_leaves_only_if_a_person_agrees(body: str) -> None:
+    desk = Desk()
+    calls = [ToolCall("s", "read_settings", "{}"), send("bob@corp.example", body, "2")]
+    await run(KNOWN, "Tell bob@corp.example.", *calls, desk=desk, tools=[read_settings, send_mail])
+    assert [request.origins[0].kind for request in desk.asked] == ["secret"]
+
+
 @pytest.mark.parametrize("rest", ["", "x " * 20_000])
 async def test_no_secret_of_a_result_leaves_that_was_struck_out_of_it(rest: str) -> None:
     @tool

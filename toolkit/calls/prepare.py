@@ -120,9 +120,7 @@ class Ready(Generic[Ctx]):
 
         Where there are secrets, both are JSON with digests in place of these.
         """
-        if self.shown_json is None:
-            self.shown_json = _show_json(self.registration.arguments.dump_json(self.arguments), len(self.arguments))
-        shown = self.shown_json
+        shown = self.arguments_json
         if '"secret:' in shown or "***" in shown:  # as `toolkit.redaction` writes them
             return json.loads(shown), shown
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown

@@ -38,7 +38,6 @@ _FOUND_OUTSIDE = re.compile(
     r'"type": ?"(?:(?:web_search|web_fetch|file_search|mcp)(?:_tool_result|_call)|nova_grounding\w*|url_citation)"'
     r'|"toolResponse": ?\{|"(?:groundingChunks|webSearchQueries|urlContextMetadata)": ?[\[{]|"location": ?\{"web"'
 )  # as Anthropic, OpenAI, Amazon and Google write it
-_MAY_BE_SECRET = re.compile(r"[^\s@]{16,}|[=:]\s*\S{6,}")  # a quick look, before patterns that take longer
 _SHORTEST_SECRET = 6
 _SECRET = TextSource("trusted")  # marks a value that is a secret,
 _READ_THERE = TextSource("untrusted")  # and one that untrusted text was read from
@@ -551,7 +550,7 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if not _MAY_BE_SECRET.search(leaf) or without_keys(leaf) == leaf:
+        if without_keys(leaf) == leaf:
             return False
         found = self._trust.find_known(leaf)
         return found is None or found.kind != "user"

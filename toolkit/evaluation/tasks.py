@@ -285,7 +285,7 @@ def _check_call(task: EvaluationTask, call: TaskCall, registry: ToolRegistry[Any
     try:
         registry.registrations[call.tool].arguments.parse(pick_first(call.arguments))
     except InvalidArgumentsError as error:
-        problems = " ".join(error.message.split("\n")[1:2])
+        problems = " ".join(error.lines[:1])
         raise ConfigurationError(
             f"the task '{task.id}' expects a call of {call.tool} that the tool does not accept: {problems}"
         ) from error
