@@ -3,8 +3,8 @@
 Each row is a way to run what a rule forbids, or has somebody asked about. Nothing of that may run.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
@@ -14,11 +14,15 @@ from pydantic.alias_generators import to_camel
 from tests.case_names import name_case
 from toolkit import (
     ApprovalRequest,
+    ChatRequest,
+    Message,
+    Middleware,
     Modify,
     Permissions,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
+    UserMessage,
     allow,
     ask,
     deny,
@@ -28,7 +32,8 @@ from toolkit import (
     tool_loop,
     tools_of,
 )
-from toolkit.policies import Rule
+from toolkit.chat import ChatResponse, ToolDefinition
+from toolkit.policies import RequestInfo, RequestProceed, Rule, SteeredRetries, ToolOrder
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -200,6 +205,70 @@ async def test_a_rule_holds_for_its_own_tool_alone() -> None:
     registry = ToolRegistry([bash, other, look], permissions=NO_BASH).prefixed("a")
     assert (await registry.execute(ToolCall("1", "a__other", "{}"))).text == "ran"
     assert (await registry.execute(ToolCall("1", "a__look", "{}"))).text == "looked"
+
+
+# the request
+
+
+class Narrowing(Middleware[object]):
+    """Takes the tool out of the request, as it is sent."""
+
+    def __init__(self, tools: Sequence[str] = ("look",), choice: str | None = None) -> None:
+        self.tools, self.choice = tools, choice
+
+    async def around_request(self, request: RequestInfo[object], proceed: RequestProceed) -> ChatResponse:
+        chat = request.chat
+        tools = tuple([each for each in chat.tools or () if each.name in self.tools])
+        return await proceed(replace(chat, tools=tools, tool_choice=self.choice or chat.tool_choice))
+
+
+class Offering(Middleware[object]):
+    async def offer(self, tools: Sequence[ToolDefinition], messages: Sequence[Message]) -> Sequence[str]:
+        return ["look"]
+
+
+def ask_for(**settings: Any) -> ChatRequest:
+    return ChatRequest(messages=(UserMessage("go"),), **settings)
+
+
+NARROWED: dict[str, tuple[ChatRequest, Sequence[Middleware[object]]]] = {
+    "the caller's request has other tools": (ask_for(tools=(look.definition,)), ()),
+    "the caller's request has no tools": (ask_for(tools=()), ()),
+    "the caller's request forbids calls": (ask_for(tool_choice="none"), ()),
+    "the caller's request names another tool": (ask_for(tool_choice="look"), ()),
+    "a middleware offers another tool": (ask_for(), [Offering()]),
+    "a middleware sends another tool": (ask_for(), [Narrowing()]),
+    "a middleware sends no tools": (ask_for(), [Narrowing(())]),
+    "a middleware forbids calls": (ask_for(), [Narrowing(("look", "bash"), "none")]),
+    "a middleware names another tool": (ask_for(), [Narrowing(("look", "bash"), "look")]),
+    "the innermost middleware sends another tool": (ask_for(), [Middleware(), Narrowing()]),
+    "the reply is held to another tool": (ask_for(), [ToolOrder(required_steps=("look",)), SteeredRetries()]),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ["bash", "functions.Bash"])
+@pytest.mark.parametrize("way", NARROWED)
+async def test_a_tool_that_is_not_in_the_request_does_not_run(way: str, name: str, is_streamed: bool) -> None:
+    RAN.clear()
+    request, middleware = NARROWED[way]
+    # The first reply ends nothing where a step is missing: only the second request is held to it.
+    replies = ["done", ToolCall("1", name, "{}")] if "held" in way else [ToolCall("1", name, "{}")]
+    config = ToolLoopConfig(middleware=tuple(middleware), stream=is_streamed, max_iterations=1)
+    result = await tool_loop(ScriptedProvider([*replies, "ok"]), ToolRegistry([bash, look]), request, config=config)
+    assert RAN == []
+    assert any(message.role == "tool" and message.is_error for message in result.messages)
+
+
+async def test_a_request_that_translates_names_keeps_its_tools() -> None:
+    class Translating(Middleware[object]):
+        async def around_request(self, request: RequestInfo[object], proceed: RequestProceed) -> ChatResponse:
+            tools = [replace(each, name=f"x_{each.name}") for each in request.chat.tools or ()]
+            return await proceed(replace(request.chat, tools=tuple(tools)))
+
+    config = ToolLoopConfig(middleware=(Translating(),))
+    provider = ScriptedProvider([ToolCall("1", "look", "{}"), "ok"])
+    assert (await tool_loop(provider, ToolRegistry([look]), "go", config=config)).messages[2].text == "looked"
 
 
 # arguments
