@@ -850,9 +850,6 @@ class _SideState:
             side["uses"] = uses
         if run.offer.chosen_tools is not None:
             side["offered"] = [tool.name for tool in run.offer.chosen_tools]
-        allowed = None if run.offer.allowed_names is None else sorted(run.offer.allowed_names)
-        if allowed != self._side.get("allowed"):
-            self._side["allowed"] = side["allowed"] = allowed
         value, states = self._count_entry(), self._write_states()
         if states:
             value["states"] = states
@@ -935,7 +932,6 @@ class _SideState:
         if "offered" in side:
             known = {tool.name: tool for tool in run.offer.known_tools()}
             run.offer.chosen_tools = tuple([known[name] for name in side["offered"] if name in known])
-        run.offer.allowed_names = side.get("allowed")
         run.requests.offer_again()
 
 
