@@ -5,6 +5,9 @@ Each row is a way to run what a rule forbids, or has somebody asked about. Nothi
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -285,6 +288,10 @@ class Other(BaseModel):
     to: Annotated[str, Field(validation_alias=AliasChoices("to", "recipient"), serialization_alias="target")] = ""
 
 
+class Color(Enum):
+    RED = "red"
+
+
 NOBODY = Camel()
 NOWHERE = Other()
 NOTHING = SecretStr("")
@@ -304,6 +311,9 @@ async def act(
     by_name: dict[str, Camel] | None = None,
     other: Other = NOWHERE,
     codes: list[SecretStr] | None = None,
+    color: Color = Color.RED,
+    folder: Path = Path("/etc/secret"),
+    day: date = date(2026, 1, 2),
     *names: str,
     **more: Any,
 ) -> str:
@@ -365,7 +375,13 @@ ARGUMENTS = [
     Seen({"other.recipient": "root"}, '{"other": {"to": "root"}}'),
     Seen({"other.target": "root"}, '{"other": {"recipient": "root"}}'),
     Seen({"names": "root"}, '{"names": ["a", "root"]}'),
+    Seen({"color": "red"}, '{"color": "red"}'),
+    Seen({"color": "red"}, "{}"),
+    Seen({"folder": "/etc/*"}, "{}"),
+    Seen({"day": "2026-01-02"}, "{}"),
     Seen({"extra": "root"}, '{"extra": "root"}'),
+    Seen({"extra": "root"}, '{"extra": [["root"]]}'),
+    Seen({"extra.user": "root"}, '{"extra": [[{"user": ["a", ["root"]]}]]}'),
     Seen({"extra.deep": "root"}, '{"extra.deep": "root"}'),
     Seen({"extra.deep": "root"}, '{"extra": {"deep": "root"}}'),
     Seen({"extra.deep.er": "root"}, '{"extra.deep": {"er": "root"}}'),
