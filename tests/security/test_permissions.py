@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Secret, SecretBytes, SecretStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Secret,
+    SecretBytes,
+    SecretStr,
+)
 from pydantic.alias_generators import to_camel
 
 from tests.case_names import name_case
@@ -288,6 +297,13 @@ class Other(BaseModel):
     to: Annotated[str, Field(validation_alias=AliasChoices("to", "recipient"), serialization_alias="target")] = ""
 
 
+class Account:
+    """An object that JSON can't say."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+
 class Color(Enum):
     RED = "red"
 
@@ -311,6 +327,8 @@ async def act(
     by_name: dict[str, Camel] | None = None,
     other: Other = NOWHERE,
     codes: list[SecretStr] | None = None,
+    account: Annotated[str | None, AfterValidator(Account)] = None,
+    accounts: list[Annotated[str, AfterValidator(Account)]] | None = None,
     color: Color = Color.RED,
     folder: Path = Path("/etc/secret"),
     day: date = date(2026, 1, 2),
@@ -375,6 +393,8 @@ ARGUMENTS = [
     Seen({"other.recipient": "root"}, '{"other": {"to": "root"}}'),
     Seen({"other.target": "root"}, '{"other": {"recipient": "root"}}'),
     Seen({"names": "root"}, '{"names": ["a", "root"]}'),
+    Seen({"account": "root"}, '{"account": "root"}'),
+    Seen({"accounts": "root"}, '{"accounts": ["ann", "root"]}'),
     Seen({"color": "red"}, '{"color": "red"}'),
     Seen({"color": "red"}, "{}"),
     Seen({"folder": "/etc/*"}, "{}"),
@@ -448,3 +468,14 @@ async def test_what_an_approver_changes_is_under_the_rules_too(given: dict[str, 
     config = ToolLoopConfig(on_tool_call=approve)
     await tool_loop(ScriptedProvider([ToolCall("1", "a__act", "{}"), "ok"]), registry, "go", config=config)
     assert RAN == []
+
+
+async def test_an_approver_sees_what_was_given_for_an_object() -> None:
+    shown: list[str] = []
+
+    def decide(request: ApprovalRequest) -> bool:
+        shown.append(request.preview)
+        return False
+
+    await ToolRegistry([act]).execute(ToolCall("1", "act", '{"account": "ann"}'), approve=decide)
+    assert shown == ['{"account":"ann"}']
