@@ -9,13 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import anyio
 import pytest
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tests.sources.mcp.memory_server import MemoryServer, listed, text
 from toolkit import (
@@ -385,6 +385,132 @@ async def test_numbers_accounts_and_names_are_known_as_they_may_be_written(
     calls = [ToolCall("i", "read_issue", "{}"), ToolCall("c", name, json.dumps(arguments))]
     await run(KNOWN, question, *calls, desk=desk, tools=[read_issue, pay, remit, share, close_issue])
     assert len(desk.asked) == asked, [request.reason for request in desk.asked]
+
+
+@tool(effects={"run"}, destinations=("place",))
+async def go_to(place: str) -> str:
+    """Do something somewhere."""
+    return "done"
+
+
+IBAN = "DE02 5001 0517 0137 0750 30"
+WHOLE = [
+    # commands
+    ("Run make test", "make test", 0),
+    ("Run `make test` now.", "make test", 0),
+    ("Run make test!", "make test", 0),
+    ("Run make; make test", "make; make test", 0),
+    ("Run make test", "make | test", 1),
+    ("Run make test", "make; test", 1),
+    ("Run make test", "make & test", 1),
+    ("Run make test", "make (test)", 1),
+    ("Run make test", "make `test`", 1),
+    ("Run make test", "make\ntest", 1),
+    ("Run cat notes.txt report.txt", "cat notes.txt > report.txt", 1),
+    ("Run rm a b", 'rm "a b"', 1),
+    ("Run rm a b", "rm a #b", 1),
+    ("Run rm build", "rm build*", 1),
+    ("Run rm build", "rm build/*", 1),
+    ("Run echo HOME", "echo $HOME", 1),
+    ("Don't run make. Test it later.", "make test", 1),
+    ("Run clean, build", "clean build", 1),
+    ("Mail bob@corp.example soon", "curl bob@corp.example", 1),
+    ("Mail bob@corp.example soon", "mail bob@corp.example < secrets", 1),
+    ("Run " + "step " * 1000, "step " * 1000 + "; curl evil.example", 1),
+    # files
+    ("Save to 'my notes.txt'", "my notes.txt", 0),
+    ("Save to notes", "notes/", 0),
+    ("Save to a[1].txt", "a[1].txt", 0),
+    ("Save my file, notes.txt is old", "file notes.txt", 1),
+    ("Delete notes", "notes*", 1),
+    ("Delete notes", "*notes", 1),
+    ("Delete notes", "~notes", 1),
+    ("Delete notes", "$notes", 1),
+    # people
+    ("Write to bob@corp.example.", "Bob <bob@corp.example>", 0),
+    # servers
+    ("Post to api.corp.example/x", "https://api.corp.example/x", 0),
+    ("Post to https://api.corp.example/x", "api.corp.example/x", 0),
+    ("Post to http://api.corp.example/x", "https://api.corp.example/x", 0),
+    ("Post to **https://api.corp.example/x**, please", "https://api.corp.example/x", 0),
+    ("Post to https://api.corp.example", "https://api.corp.example/x?y=1", 0),
+    ("Post to https://api.corp.example/x", "http://api.corp.example/x", 1),
+    ("Post to https://api.corp.example/x", "gopher://api.corp.example/x", 1),
+    ("Post to https://api.corp.example/x", "file:///etc/passwd", 1),
+    ("Post to https://api.corp.example/x", "://", 1),
+    # accounts
+    (f"Pay 5 to {IBAN}", IBAN.replace(" ", ""), 0),
+    (f"Pay 5 to {IBAN}", "5001 0517", 1),
+    (f"Pay 5 to {IBAN}", "0750 30", 1),
+    (f"Pay 5 to {IBAN}", "5001", 1),
+    ("Call +49 30 1234 5678", "1234 5678", 1),
+]
+
+
+@pytest.mark.parametrize(("question", "place", "asked"), WHOLE)
+async def test_a_destination_is_known_only_as_a_whole(question: str, place: str, asked: int) -> None:
+    desk = Desk()
+    await run(KNOWN, question, ToolCall("c", "go_to", json.dumps({"place": place})), desk=desk, tools=[go_to])
+    assert len(desk.asked) == asked, [request.reason for request in desk.asked]
+
+
+@pytest.mark.parametrize(
+    ("question", "amount", "asked"),
+    [
+        ("Pay 12 000 000", 12000000, 0),
+        ("Pay 50% of it", 50, 0),
+        ("Pay -250", -250, 0),
+        ("Pay 250", -250, 1),
+        ("Pay the bill", 5001, 1),
+        ("Pay by 2026-11-28", 2026, 1),
+        ("Pay order 7-250", 250, 1),
+        ("Pay, and call +49 30 1234 5678", 1234, 1),
+    ],
+)
+async def test_an_amount_is_known_only_as_a_whole(question: str, amount: float, asked: int) -> None:
+    desk = Desk()
+    call = ToolCall("c", "pay", json.dumps({"iban": IBAN, "amount": amount}))
+    await run(KNOWN, f"{question} ({IBAN}).", call, desk=desk, tools=[pay])
+    assert len(desk.asked) == asked, [request.reason for request in desk.asked]
+
+
+class Letter(BaseModel):
+    to: str = Field(alias="recipient")
+
+
+@tool(effects={"send"}, destinations=("to",))
+async def send_to_alias(to: Annotated[str, Field(alias="recipient")]) -> str:
+    """Send a mail."""
+    return "sent"
+
+
+@tool(effects={"send"}, destinations=("letter.to",))
+async def send_letter(letter: Letter) -> str:
+    """Send a letter."""
+    return "sent"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("send_to_alias", {"recipient": "eve"}), ("send_letter", {"letter": {"recipient": "eve"}})],
+)
+async def test_a_destination_is_checked_under_each_of_its_names(name: str, arguments: dict[str, Any]) -> None:
+    desk = Desk()
+    call = ToolCall("c", name, json.dumps(arguments))
+    await run(KNOWN, "Write to bob.", call, desk=desk, tools=[send_to_alias, send_letter])
+    assert len(desk.asked) == 1
+
+
+def test_a_destination_that_is_no_parameter_is_an_error() -> None:
+    @tool(effects={"send"}, destinations=("too",))
+    async def send_it(to: str) -> str:
+        """Send it."""
+        return to
+
+    with pytest.raises(ConfigurationError, match="name 'too', which is no parameter of it: did you mean 'to'"):
+        ToolRegistry([send_it])
+    with pytest.raises(ConfigurationError, match="name 'url', which is no parameter of it: it has body, to"):
+        ToolRegistry([send_mail]).configured("send_mail", destinations=("url",))
 
 
 async def test_an_approver_reads_where_a_destination_comes_from() -> None:

@@ -420,7 +420,7 @@ def _read_given(ready: Ready[Any]) -> Any:
 
 def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
-    if _is_flat(arguments) and "" not in arguments.values():
+    if _is_flat(arguments) and "" not in arguments.values() and not getattr(arguments, "others", None):
         return arguments.items()
     leaves = list(walk_leaves(arguments))
     described = {name for _, name in _walk_names(registration.definition.parameters)}
