@@ -14,6 +14,7 @@ from toolkit.calls.text_search import (
     TextIndex,
     TextSource,
     Wanted,
+    fold_spaces,
     is_number,
     list_leaves,
     quote_leaf,
@@ -336,8 +337,9 @@ class RunTrust:
         writes = not ready.registration.options.effects.isdisjoint(("write", "run"))
         if is_outside and not writes:
             return True
-        leaves = [leaf for leaf in list_leaves(_read_given(ready)) if not isinstance(leaf, bool)]
-        is_known = not is_outside and all(self.find_known(leaf) for leaf in leaves)
+        arguments = _read_given(ready)
+        leaves = [leaf for _, leaf in _list_given(ready.registration, arguments) if not isinstance(leaf, bool)]
+        is_known = not (is_outside or _has_telling_lists(arguments)) and all(self.find_known(leaf) for leaf in leaves)
         if not is_known and writes:
             self._note_written(ready, is_outside=is_outside)
         if not is_known or not self.written:
@@ -420,11 +422,27 @@ def _read_given(ready: Ready[Any]) -> Any:
 
 def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
-    if _is_flat(arguments) and "" not in arguments.values() and not getattr(arguments, "others", None):
+    known: Mapping[str, Any] = registration.definition.parameters.get("properties", {})
+    is_described = arguments.keys() <= known.keys() and not getattr(arguments, "others", None)
+    if is_described and _is_flat(arguments) and "" not in arguments.values():
         return arguments.items()
     leaves = list(walk_leaves(arguments))
     described = {name for _, name in _walk_names(registration.definition.parameters)}
     return leaves + [(path, name) for path, name in _walk_names(arguments) if name not in described]
+
+
+def _has_telling_lists(arguments: Any) -> bool:
+    """Return whether a list in arguments says something by its length, or by booleans: any text can be said so."""
+    waiting: list[Any] = [arguments]
+    while waiting:
+        value = waiting.pop()
+        if is_array(value):
+            if any(item is None or item is True or item is False or item in ("", [], {}) for item in value):
+                return True
+            waiting += value
+        elif is_object(value):
+            waiting += value.values()
+    return False
 
 
 def _is_flat(arguments: Mapping[str, Any]) -> bool:
@@ -589,7 +607,7 @@ class CallTrust:
 
 def _name_destination(path: str, leaf: object) -> str:
     """Return the digest that names a destination: of a text alone, or of a number and its place."""
-    return _digest_name([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
+    return _digest_name([fold_spaces(leaf)] if isinstance(leaf, str) and path else [path, str(leaf)])
 
 
 def _digest_name(value: object) -> str:

@@ -204,7 +204,7 @@ class Wanted:
             if piece and form.lower().strip().removeprefix("./").rstrip("/") == piece:
                 self.names += [f" {name} " for name in _list_names(piece)]
             elif pieces:
-                self.spellings.append(_fold_spaces(form))
+                self.spellings.append(fold_spaces(form))
         self.whole: str = join_pieces(split_pieces(text or str(value)))
         self.patterns: list[re.Pattern[str]] = list(_list_patterns(value))
         split = [row.split() for row in self.rows]
@@ -250,7 +250,7 @@ def _list_names(piece: str) -> tuple[str, ...]:
         bare = (rest,) if "@" in host or "\\" in rest or not host else (rest, host)
         schemes = (scheme, "http") if scheme == "https" else (scheme,)
         return (*[f"{each}://{name}" for name in bare for each in schemes], *filter(None, bare))
-    return (piece, piece[1:]) if piece.startswith("@") else (piece, f"//{piece}")
+    return (piece, piece[1:]) if piece.startswith("@") and piece != "@" else (piece, f"//{piece}")
 
 
 def _list_patterns(value: object) -> Iterator[re.Pattern[str]]:
@@ -292,7 +292,7 @@ def has_boundary(character: str) -> bool:
     return character.isdigit() or character.lower() != character.upper()
 
 
-def _fold_spaces(text: str) -> str:
+def fold_spaces(text: str) -> str:
     """Return a text in lower case, with single spaces; line breaks stay."""
     return "\n".join([" ".join(line.split()) for line in text.lower().strip().splitlines()])
 
@@ -326,7 +326,7 @@ class TextIndex:
         text = _MARK.join(_list_texts(source.text)) if "\\u" in source.text else source.text
         text = _GROUPS.sub(lambda found: found[0].replace(" ", "_"), text)
         row = join_pieces(split_pieces(text))
-        self._texts.append((source, row, _write_ascii_digits(text), _fold_spaces(text)))
+        self._texts.append((source, row, _write_ascii_digits(text), fold_spaces(text)))
         self._words.update(row.split())
 
     def find(self, wanted: Wanted) -> TextSource | None:
