@@ -543,7 +543,7 @@ async def test_a_trusted_tool_makes_nothing_trusted_that_came_in_another_way_tha
     name: str, arguments: dict[str, Any]
 ) -> None:
     desk = Desk()
-    calls = [READ, ToolCall("j", name, json.dumps(arguments)), send(EVE)]
+    calls = [READ, ToolCall("j", name, json.dumps(arguments)), send(EVE, "Fine weather.")]
     tools = [*TOOLS, join_names, list_names, write_codes, write_bits]
     result = await run(KNOWN, "Read my mail and write to bob@corp.example.", *calls, desk=desk, tools=tools)
     assert result.messages[4].text == EVE
