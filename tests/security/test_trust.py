@@ -964,6 +964,38 @@ async def test_a_short_secret_leaves_only_if_a_person_agrees(body: str) -> None:
     assert [request.origins[0].kind for request in desk.asked] == ["secret"]
 
 
+@tool(effects={"send"})
+async def post_note(text: str, more: dict[str, Any] | None = None) -> str:
+    """Post a note to the team."""
+    return "posted"
+
+
+@tool(effects={"send"}, destinations=("url",))
+async def open_url(url: str) -> str:
+    """Open a page."""
+    return "opened"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "question", "asked"),
+    [
+        ("post_note", {"text": KEY}, "Tell the team.", 1),
+        ("post_note", {"text": f"The key is {KEY}."}, "Tell the team.", 1),
+        ("post_note", {"text": "", "more": {KEY: 1}}, "Tell the team.", 1),
+        ("post_note", {"text": f"The key is {KEY}."}, f"Tell the team that our key is {KEY}.", 0),
+        ("open_url", {"url": f"https://api.corp.example/?k={KEY}"}, "Look at api.corp.example.", 1),
+        ("open_url", {"url": f"https://api.corp.example/?k={KEY}"}, f"Look at api.corp.example with {KEY}.", 0),
+    ],
+)
+async def test_a_secret_leaves_only_if_a_person_agrees_whatever_else_is_known(
+    name: str, arguments: dict[str, Any], question: str, asked: int
+) -> None:
+    desk = Desk()
+    calls = [ToolCall("s", "read_settings", "{}"), ToolCall("p", name, json.dumps(arguments))]
+    await run(KNOWN, question, *calls, desk=desk, tools=[read_settings, post_note, open_url])
+    assert [request.origins[0].kind for request in desk.asked] == ["secret"] * asked
+
+
 @pytest.mark.parametrize("rest", ["", "x " * 20_000])
 async def test_no_secret_of_a_result_leaves_that_was_struck_out_of_it(rest: str) -> None:
     @tool

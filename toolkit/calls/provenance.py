@@ -26,7 +26,7 @@ from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
-from toolkit.redaction import without_keys
+from toolkit.redaction import MASK, without_keys
 from toolkit.schema.nodes import is_array, is_object
 
 if TYPE_CHECKING:
@@ -527,8 +527,12 @@ class CallTrust:
         """
         if self._unknown is None:
             may_be = self.is_tainted or self.options.destinations is not None
-            self._unknown = self._find_unknown() if may_be else []
+            self._unknown = self._find_unknown() if may_be else self._find_secrets()
         return self._unknown
+
+    def _find_secrets(self) -> list[tuple[str, Any, TextSource | None]]:
+        leaves = _list_given(self._registration, self._read_arguments())
+        return [(path, leaf, _SECRET) for path, leaf in leaves if isinstance(leaf, str) and self._is_secret(leaf)]
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
         names, spends = self.options.destinations, "spend" in self.options.effects
@@ -546,7 +550,7 @@ class CallTrust:
             if isinstance(leaf, str):
                 if not is_destination:
                     texts.append(leaf)
-                if len(leaf) > _SHORTEST_SECRET and self._is_secret(leaf):
+                if self._is_secret(leaf):
                     unknown.append((path, leaf, _SECRET))
         return unknown or (self._find_order(texts) if self.is_tainted else [])
 
@@ -568,10 +572,10 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if without_keys(leaf) == leaf:
+        if len(leaf) <= _SHORTEST_SECRET or (masked := without_keys(leaf)) == leaf:
             return False
-        found = self._trust.find_known(leaf)
-        return found is None or found.kind != "user"
+        found = [self._trust.find_known(secret) for secret in _list_masked(leaf, masked)]
+        return any(source is None or source.kind != "user" for source in found)
 
     def recall(self, *, is_whole: bool) -> bool | None:
         """Return what people decided on the destinations that are asked about; None where they have not decided on all.
@@ -603,6 +607,18 @@ class CallTrust:
 
     def _name_call(self) -> str:
         return _digest_name([self._registration.name, self._read_arguments()])
+
+
+def _list_masked(text: str, masked: str) -> list[str]:
+    """Return the parts of a text that are masked in another."""
+    first, *rest = masked.split(MASK)
+    found: list[str] = []
+    place = len(first)
+    for piece in rest:
+        end = text.find(piece, place + 1) if piece else len(text)
+        found.append(text[place : max(place, end)])
+        place = max(place, end) + len(piece)
+    return found
 
 
 def _name_destination(path: str, leaf: object) -> str:
