@@ -13,7 +13,7 @@ import logging
 import mimetypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, cast
 
@@ -42,6 +42,7 @@ from toolkit.chat import (
     is_untrusted,
 )
 from toolkit.chat.output import ToolOutput, to_output, words_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
     InvalidArgumentsError,

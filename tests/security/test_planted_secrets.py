@@ -3,13 +3,17 @@
 A row is a kind of secret, a column a place where calls are shown or written down.
 """
 
+import importlib
 import json
 import logging
+import pkgutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pytest
@@ -18,6 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
+import toolkit
 from toolkit import (
     ApprovalRequest,
     AssistantMessage,
@@ -25,6 +30,7 @@ from toolkit import (
     Defer,
     Tool,
     ToolCall,
+    ToolkitError,
     ToolLoopConfig,
     ToolRegistry,
     UserMessage,
@@ -475,3 +481,43 @@ def test_no_secret_comes_out_by_the_words_of_a_tool_or_by_its_definition(
     assert "by-default-78" not in (tmp_path / "cassette.jsonl").read_text()
     assert "raised-78" not in repr(events) + caplog.text
     assert "no answer" in caplog.text
+
+
+_ADDRESS = "https://ada:{}@host.example/x"
+_IN_FIELDS: Mapping[str, Callable[[str], object]] = {
+    "a text": _ADDRESS.format,
+    "a mapping": lambda secret: MappingProxyType({"password": secret, "at": [_ADDRESS.format(secret)]}),
+    "a tuple": lambda secret: (_ADDRESS.format(secret), {"client_secret": secret}),
+    "a set": lambda secret: frozenset({_ADDRESS.format(secret)}),
+    "bytes": lambda secret: _ADDRESS.format(secret).encode(),
+    "a number": lambda secret: {"pin": int(secret.rpartition("-")[2])},
+    "a group of errors": lambda secret: ExceptionGroup("both", [ValueError(_ADDRESS.format(secret))]),
+}
+
+
+def _list_classes() -> list[type[Any]]:
+    names = [each.name for each in pkgutil.walk_packages(toolkit.__path__, "toolkit.")]
+    modules = [importlib.import_module(name) for name in names if "interop" not in name]  # whose libraries are slow
+    found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    return [each for each in found if each.__module__.startswith("toolkit") and issubclass(each, ToolkitError)] + [
+        each for each in found if each.__module__.startswith("toolkit") and is_dataclass(each)
+    ]
+
+
+@pytest.mark.parametrize("place", _IN_FIELDS)
+def test_no_repr_of_any_class_shows_a_secret_in_one_of_its_fields(place: str) -> None:
+    secret = "plant-7139000001"
+    found: list[str] = []
+    classes = _list_classes()
+    for kind in classes:
+        make: Any = kind.__new__  # the constructors of errors take all kinds of facts
+        made = make(kind)
+        value = _IN_FIELDS[place](secret)
+        if isinstance(made, BaseException):
+            made.args = (value,)
+        for each in fields(made) if is_dataclass(made) else ():
+            object.__setattr__(made, each.name, value)
+        with suppress(TypeError, AttributeError):  # of a `repr` of its own that takes no such value
+            found += [kind.__qualname__] if "7139000001" in repr(made) else []
+    assert len(classes) > 300
+    assert found == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Generic, cast
 
 import anyio
@@ -32,6 +32,7 @@ from toolkit.calls.registration import Ctx, Tool, ToolOptions
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import read_reply

@@ -12,11 +12,12 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     BadResponseError,
     ContentFilteredError,

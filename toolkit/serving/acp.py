@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.metadata import version
 from inspect import isawaitable
 from pathlib import Path
@@ -32,6 +32,7 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import Ctx
 from toolkit.conversation_stores import MemoryStore
 from toolkit.conversations import Conversations, TurnStream
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolkitError, naming_extra
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.outcome import Cancelled, MaxIterations, ToolLoopResult

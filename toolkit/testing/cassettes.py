@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property, partial
 from io import FileIO
@@ -36,6 +35,7 @@ from toolkit.chat.provider import (
     response_from_plain,
     response_to_plain,
 )
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private

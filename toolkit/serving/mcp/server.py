@@ -15,7 +15,7 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypedDict, assert_never, cast, get_args, overload
 from urllib.parse import quote
 from weakref import WeakKeyDictionary, WeakSet
@@ -42,6 +42,7 @@ from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, T
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import is_nothing
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError, ToolError
 from toolkit.runtime.backend import loop_waker, start_detached
 from toolkit.schema.arguments import TooMuchWorkError

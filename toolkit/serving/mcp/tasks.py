@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -30,6 +30,7 @@ from mcp.types.jsonrpc import HEADER_MISMATCH
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field, ValidationError
 
+from toolkit.dataclass import dataclass
 from toolkit.runtime.backend import start_detached
 
 _logger = logging.getLogger("toolkit.serving")

@@ -8,7 +8,6 @@ import time
 import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthF
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
 
+from toolkit.dataclass import dataclass
 from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import split_url
 from toolkit.private_files import replace_private

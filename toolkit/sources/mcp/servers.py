@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from inspect import isawaitable
 from pathlib import Path
 from threading import Lock
@@ -35,6 +35,7 @@ from pydantic_core import from_json
 from typing_extensions import Unpack
 
 from toolkit.checked_yaml import expand_variables
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url

@@ -14,7 +14,7 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from types import TracebackType
@@ -33,6 +33,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolkit.backoff import backoff_pause
+from toolkit.dataclass import dataclass
 from toolkit.errors import McpError, ToolkitError
 from toolkit.http_client import ReplyTooLargeError
 from toolkit.loop.stopping import LoopFrame, find_frame

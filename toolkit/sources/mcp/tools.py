@@ -10,7 +10,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
@@ -39,6 +39,7 @@ from toolkit.chat import (
     text_of,
 )
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
     McpError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -16,6 +16,7 @@ import httpx2
 from typing_extensions import TypedDict, Unpack
 
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.foreign_text import escape_in_name
 from toolkit.http_client import origin_of, split_url

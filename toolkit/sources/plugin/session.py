@@ -15,7 +15,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -28,6 +28,7 @@ from toolkit.backoff import backoff_pause
 from toolkit.calls.output import redacted
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.redaction import Redact
 from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
