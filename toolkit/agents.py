@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import mimetypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +50,7 @@ from toolkit.errors import (
     ToolError,
     ToolkitError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.config import DEFAULT_CONFIG, SystemPrompt, ToolLoopConfig, check_parts
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import EventStream, ToolLoopHandle
@@ -87,7 +87,7 @@ __all__ = [
     "sub_agent_tool",
 ]
 
-_logger = logging.getLogger("toolkit.agents")
+_logger = get_logger("toolkit.agents")
 
 SUB_AGENT_TAG = "sub_agent"
 """Every tool that runs a loop has this tag."""

@@ -353,7 +353,12 @@ class ToolCrashedError(LoopError):
     """A tool raised an exception other than a `ToolError`, and ``on_tool_exception="raise"`` ends the run with it.
 
     The exception is the ``__cause__``; the transcript in `messages` contains the call with its error result.
+
+    Attributes:
+        struck_secrets: The secret arguments of the call, which the message has not, and logs of its causes neither.
     """
+
+    struck_secrets: frozenset[str] = frozenset()
 
     def __init__(self, tool: str, call_id: str, reason: str) -> None:
         self.tool = tool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
@@ -30,13 +29,13 @@ from toolkit.chat.provider import Delta, find_capabilities
 from toolkit.chat.request import EarlierTools
 from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError, RunStoppedError
+from toolkit.logs import get_logger
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
 from toolkit.loop.stopping import describe_for_log
-from toolkit.redaction import without_keys
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
@@ -223,7 +222,7 @@ class Offer(Generic[Ctx]):
         return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
 
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 _make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
@@ -391,7 +390,7 @@ class ModelRequests:
             self._partial.clear()  # the next one says it again
             run_id, facts = self._run.frame.run_id, describe_for_log(self._run.frame)
             text = "request %d of run %s is made again in %.1f s: %s"
-            _logger.warning(text, attempt, run_id, delay, without_keys(str(error)), extra=facts)
+            _logger.warning(text, attempt, run_id, delay, error, extra=facts)
             if listener is not None:
                 await listener.emit_all([ProviderRetried(attempt=attempt, delay=delay, error=error)])
 

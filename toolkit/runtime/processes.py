@@ -32,10 +32,11 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from toolkit.dataclass import dataclass
+from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.backend import LoopLocal
 
-_logger = logging.getLogger("toolkit.runtime")
+_logger = get_logger("toolkit.runtime")
 
 # Variables with which programs find files and the user's language; none of them is secret.
 _INHERITED = frozenset(

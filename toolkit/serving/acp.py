@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 import os
 import sys
 import uuid
@@ -34,6 +33,7 @@ from toolkit.conversation_stores import MemoryStore
 from toolkit.conversations import Conversations, TurnStream
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolkitError, naming_extra
+from toolkit.logs import get_logger
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.outcome import Cancelled, MaxIterations, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark
@@ -50,7 +50,7 @@ with naming_extra("acp"):
 
 __all__ = ["AcpEditor", "serve_acp"]
 
-_logger = logging.getLogger("toolkit.serving")
+_logger = get_logger("toolkit.serving")
 _INTERNAL_ERROR = -32603
 _LONGEST_OUTPUT = 100_000
 _MOST_MESSAGE_BYTES = 16 * 1024 * 1024

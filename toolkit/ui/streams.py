@@ -7,7 +7,6 @@ from the stored conversation, once the turn is over.
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
 from collections import deque
@@ -38,6 +37,7 @@ from toolkit.errors import (
     ConversationStoreError,
     ToolkitError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.answers import PartialAnswers, read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
@@ -61,7 +61,7 @@ from toolkit.ui.viewer import Pages, gate_app, serve_pages
 
 __all__ = ["AgUiTranslator", "Dialect", "InterfaceStreams", "Posted", "UiMessageTranslator", "serve_chat"]
 
-_logger = logging.getLogger("toolkit.ui")
+_logger = get_logger("toolkit.ui")
 _BROWSER = "browser"
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2

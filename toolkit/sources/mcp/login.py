@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 import webbrowser
@@ -24,10 +23,11 @@ from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import split_url
+from toolkit.logs import get_logger
 from toolkit.private_files import replace_private
 from toolkit.sources.mcp.servers import WEB_PAGE
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _PATH = "/callback"
 _MOST_HEAD_BYTES = 16_384
 _HEAD_SECONDS = 10.0

@@ -39,6 +39,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.logs import get_logger
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -206,7 +207,7 @@ class _EventJoiner:
 WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
 """The pages that a server may have a person open."""
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0
 # A call has its connection until it is answered. Servers commonly close idle ones after 5 s: one that is used again in

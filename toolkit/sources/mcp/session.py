@@ -8,7 +8,6 @@ one of those cancels the request on the server. Lists of a server are read page 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import ssl
 from collections import OrderedDict, deque
@@ -36,6 +35,7 @@ from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
 from toolkit.errors import McpError, ToolkitError
 from toolkit.http_client import ReplyTooLargeError
+from toolkit.logs import get_logger
 from toolkit.loop.stopping import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
@@ -237,7 +237,7 @@ def _shorten_text(text: str) -> str:
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _LIST_PAUSE = 1.0  # between two lists, however often a server says that its tools have changed
 _END_CONNECTION_SECONDS = 5.0
 _END_SECONDS = 1.0

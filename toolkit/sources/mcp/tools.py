@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -48,6 +47,7 @@ from toolkit.errors import (
     ToolFailedError,
     UnknownToolNameError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.stopping import LoopFrame
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
@@ -74,7 +74,7 @@ from toolkit.sources.pins import ToolPins
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _LIMITS = ServerLimits()
 _MOST_QUESTIONS = 50
 _MOST_COMPLETIONS = 100  # as the protocol has it

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
 from toolkit.schema.nodes import is_array, is_object
@@ -208,7 +208,7 @@ class PluginSession:
             task_status.started(conversation.explain_silence())
 
 
-_logger = logging.getLogger("toolkit.sources.plugin")
+_logger = get_logger("toolkit.sources.plugin")
 
 _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
