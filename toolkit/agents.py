@@ -12,7 +12,7 @@ import binascii
 import mimetypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, cast
 
@@ -109,7 +109,7 @@ class SubAgentRun:
     loop_id: str
     result: ToolLoopResult[Any] | None
     error: Exception | None = None
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

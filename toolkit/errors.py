@@ -81,7 +81,13 @@ __all__ = [
 
 
 class ToolkitError(Exception):
-    """The root of all exceptions that this library raises on purpose."""
+    """The root of all exceptions that this library raises on purpose.
+
+    Attributes:
+        struck_secrets: The secret arguments of calls that its message would repeat; logs of its causes have none, too.
+    """
+
+    struck_secrets: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return clean_text(super().__repr__())
@@ -353,12 +359,7 @@ class ToolCrashedError(LoopError):
     """A tool raised an exception other than a `ToolError`, and ``on_tool_exception="raise"`` ends the run with it.
 
     The exception is the ``__cause__``; the transcript in `messages` contains the call with its error result.
-
-    Attributes:
-        struck_secrets: The secret arguments of the call, which the message has not, and logs of its causes neither.
     """
-
-    struck_secrets: frozenset[str] = frozenset()
 
     def __init__(self, tool: str, call_id: str, reason: str) -> None:
         self.tool = tool

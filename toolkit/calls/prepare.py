@@ -115,7 +115,11 @@ class Ready(Generic[Ctx]):
     def arguments_json(self) -> str:
         """The arguments as canonical JSON, for those who are shown the call: secrets are digests."""
         if self.shown_json is None:
-            self.shown_json = _show_json(self.registration.arguments.dump_json(self.arguments), len(self.arguments))
+            shown = self.registration.arguments.dump_json(self.arguments)
+            if '"secret:' in shown:  # the model may have written one into another argument, too
+                strike = partial(without_secrets, secrets=self._list_secrets())
+                shown = canonical_json(clean_texts(json.loads(shown), strike))
+            self.shown_json = _show_json(shown, len(self.arguments))
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -130,8 +134,9 @@ class Ready(Generic[Ctx]):
 
     def find_secrets(self) -> frozenset[str]:
         """Return the texts of the secret arguments, which are struck out of the events and logs of the call."""
-        if '"secret:' not in self.arguments_json:
-            return NO_SECRETS
+        return self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
+
+    def _list_secrets(self) -> frozenset[str]:
         parser = self.registration.arguments
         return find_secrets(self.registration, parser.dump_json(self.arguments, reveal_secrets=True))
 
@@ -424,7 +429,7 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
         return None
     if not isinstance(need, str):
         return f"Tool '{ready.call.name}' needs approval."
-    return without_secrets(need, ready.find_secrets() if registration.may_take_secrets else ())
+    return without_secrets(need, ready.find_secrets())
 
 
 def _repair_arguments(

@@ -11,10 +11,11 @@ import anyio
 
 from toolkit.backoff import run_again
 from toolkit.calls.output import READER, ResultStore
-from toolkit.calls.prepare import Scope
+from toolkit.calls.prepare import Scope, find_secrets
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended
 from toolkit.chat import (
+    AssistantMessage,
     ChatRequest,
     ChatResponse,
     Provider,
@@ -36,6 +37,7 @@ from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
 from toolkit.loop.stopping import describe_for_log
+from toolkit.redaction import without_secrets
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
@@ -328,6 +330,7 @@ class ModelRequests:
                 self._check_calls(response)
         except ProviderError as error:
             spent = error.usage
+            self._strike_secrets(error)
             raise
         except RunStoppedError as stop:
             spent = stop.usage
@@ -340,6 +343,22 @@ class ModelRequests:
                 budget.settle_request(request.max_tokens, spent)
         self._partial.clear()
         return response
+
+    def _strike_secrets(self, error: ProviderError) -> None:
+        """Strike the secret arguments of calls out of a failure, since a provider may quote what it was sent."""
+        replies = [message for message in self._run.state.messages if isinstance(message, AssistantMessage)]
+        registrations, shown = self._run.registry.registrations, str(error)
+        found = [
+            secret
+            for reply in replies
+            for call in reply.tool_calls
+            for secret in find_secrets(registrations.get(call.name), call.arguments)
+            if secret in shown
+        ]
+        if found:
+            error.struck_secrets = frozenset(found)
+            error.message = without_secrets(error.message, found)
+            error.args = (without_secrets(shown, found),)
 
     def _start_request(self, request: ChatRequest, listener: Listener | None, attempt: int) -> Awaitable[ChatResponse]:
         """Return a request to be awaited: whole or streamed, inside of the middleware, until its deltas are read."""

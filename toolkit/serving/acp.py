@@ -289,7 +289,9 @@ class _Agent:
         if not saved.version:
             raise acp.RequestError.resource_not_found(session_id)
         opened = await self._open_session(session_id, cwd, mcp_servers or ())
-        for update in (update for message in saved.messages for update in _replay_message(message)):
+        for update in (
+            update for message in events.show_messages(saved.messages) for update in _replay_message(message)
+        ):
             await opened.editor.show(update)
         return schema.LoadSessionResponse()
 
