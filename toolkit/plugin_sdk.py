@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from base64 import b64encode
@@ -16,11 +15,12 @@ import anyio.to_thread
 from toolkit.calls.events import ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.registration import Ctx
 from toolkit.chat import ContentBlock, FileBlock, TextBlock, ToolCall
+from toolkit.logs import get_logger
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["serve_plugin"]
 
-_logger = logging.getLogger("toolkit.plugin_sdk")
+_logger = get_logger("toolkit.plugin_sdk")
 
 
 @overload

@@ -21,7 +21,6 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
@@ -34,6 +33,7 @@ from pydantic import Field
 from toolkit.builtin.files import searchable
 from toolkit.builtin.root_folder import DEEPEST, RootFolder
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolFailedError
 from toolkit.foreign_text import escape_in_name, escape_in_text
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess

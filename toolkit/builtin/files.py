@@ -13,7 +13,6 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from heapq import nlargest
@@ -27,6 +26,7 @@ from pydantic import Field
 from toolkit.builtin.root_folder import Found, RootFolder
 from toolkit.chat import ImageBlock
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolFailedError
 from toolkit.foreign_text import escape_in_name, escape_in_text, is_hidden, is_text_encoding
 from toolkit.tools.decorators import tool_from_function

@@ -20,11 +20,11 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.foreign_text import escape_in_name
 from toolkit.settings import check_setting

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +26,7 @@ from toolkit.builtin.files import (
 )
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ToolFailedError
 from toolkit.foreign_text import escape_in_name
 from toolkit.tools.decorators import tool_from_function

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import time
@@ -46,6 +45,7 @@ from toolkit.errors import (
     DurableError,
     LoopUsageError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.redaction import Scrubber
@@ -57,7 +57,7 @@ from toolkit.trace_context import inject_trace_context
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}")
 _MOST_PRIORITY = 2**31 - 1
 _Returned = TypeVar("_Returned")
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _FAST_SECONDS = 0.015
 _SLOW_SECONDS = 0.25
 _SLOWER = 1.3

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import inspect
 import json
-import logging
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -41,6 +40,7 @@ from toolkit.errors import (
 from toolkit.events import dump_result, load_result
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import sign_json
+from toolkit.logs import get_logger
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import SystemPrompt, ToolLoopConfig
@@ -50,7 +50,7 @@ from toolkit.loop.outcome import AwaitingApproval, Cancelled, Out, Snapshot, Too
 from toolkit.loop.snapshot import is_keyed
 from toolkit.redaction import without_keys
 
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 
 DurableState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 """The state of a durable run. ``queued`` waits for a worker, ``waiting`` for a decision."""
@@ -344,10 +344,8 @@ class RunSegment:
         frames = [] if isinstance(error, ToolkitError) else traceback.extract_tb(error.__traceback__)[-1:]
         source = "".join(f" ({frame.filename}:{frame.lineno}, in {frame.name})" for frame in frames)
         line = f"{type(error).__name__}: {message}{source}"
-        _logger.warning(
-            "durable run %s of loop %s failed in turn %d: %s", place.run_id, place.loop, turn, without_keys(line)
-        )
-        _logger.debug("%s", without_keys("".join(traceback.format_exception(error)).rstrip()))
+        _logger.warning("durable run %s of loop %s failed in turn %d: %s", place.run_id, place.loop, turn, line)
+        _logger.debug("the error of durable run %s", place.run_id, exc_info=error)
 
     def _seal_messages(self, key: str | bytes, messages: list[dict[str, Any]]) -> str:
         return _sign_part(key, "transcript", [self._place.run_id, messages])

@@ -8,7 +8,6 @@ either finds the entry, or the entry is refused.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -26,6 +25,7 @@ from toolkit.durable.event_writer import AttemptEvents, AttemptPlace
 from toolkit.durable.journals import ReplayJournal, StoredEntry, check_readable, is_inside
 from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
 from toolkit.errors import DurableError, JournalError
+from toolkit.logs import get_logger
 from toolkit.loop.config import Steering
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
 from toolkit.runtime.backend import loop_waker
@@ -38,7 +38,7 @@ _VALUE = "$value"
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _KEY = ("run_id", "segment", "path", "position")
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 
 StoredEntries: TypeAlias = Mapping[str, Mapping[int, StoredEntry]]
 """The stored entries by the path of their log, and by position."""

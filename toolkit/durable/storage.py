@@ -49,6 +49,7 @@ from toolkit.errors import (
     UnstorableValueError,
 )
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.redaction import without_keys
 from toolkit.schema.nodes import is_object
 from toolkit.settings import check_setting
@@ -76,7 +77,7 @@ _SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; D
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
 _Columns = TypeVarTuple("_Columns")
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _KINDS = ("sqlite", "postgresql")
 TABLES_VERSION = 5
 """The version of these tables, and of the entries of a segment's log."""

@@ -10,7 +10,6 @@ runs were taken over.
 
 from __future__ import annotations
 
-import logging
 import math
 import socket
 import threading
@@ -86,8 +85,8 @@ from toolkit.errors import (
     WorkersLostError,
 )
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.loop.middleware import Middleware, RunInfo
-from toolkit.redaction import without_keys
 from toolkit.run_log.log import RunRecorder
 from toolkit.runtime.backend import is_on_asyncio
 from toolkit.settings import check_setting
@@ -99,7 +98,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
 
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _FIRST_LEAVE = 0.5
 _LONGEST_LEAVE = 60.0
 """The seconds until a run is tried again that a later release has written."""
@@ -808,7 +807,7 @@ class _InboxWatch:
         try:
             work()
         except (ToolkitError, ValueError, LookupError) as error:
-            _logger.warning("run %s can't be resumed: %s", run_id, without_keys(str(error)))
+            _logger.warning("run %s can't be resumed: %s", run_id, error)
 
 
 def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run_id: str) -> None:

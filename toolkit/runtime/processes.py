@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Literal, Self
 
@@ -31,10 +31,12 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
+from toolkit.dataclass import dataclass
+from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.backend import LoopLocal
 
-_logger = logging.getLogger("toolkit.runtime")
+_logger = get_logger("toolkit.runtime")
 
 # Variables with which programs find files and the user's language; none of them is secret.
 _INHERITED = frozenset(

@@ -27,6 +27,7 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
+from toolkit.calls.registration import hides_arguments
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantMessage,
@@ -48,6 +49,7 @@ from toolkit.chat import (
 from toolkit.chat.messages import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
+from toolkit.events import show_messages
 from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
@@ -185,7 +187,8 @@ class Translator:
             case ArgumentsDelta():
                 return self._add_arguments(event)
             case ResponseReceived(response=response):
-                return self._take_reply(response.message)
+                [shown] = show_messages([response.message])
+                return self._take_reply(cast("AssistantMessage", shown))
             case ProviderRetried():
                 chunks = [*self._close_part(), *self._take_back()]
                 self._begin_reply()
@@ -233,7 +236,7 @@ class Translator:
 
     def _add_arguments(self, delta: ArgumentsDelta) -> list[Chunk]:
         place, name = delta.index, delta.tool_name
-        if name == ANSWER_TOOL:
+        if name == ANSWER_TOOL or hides_arguments(name):  # the latter are shown with the whole reply
             return []
         if place not in self._calls:
             self._early[place] = self._early.get(place, "") + delta.text

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,14 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthF
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
 
+from toolkit.dataclass import dataclass
 from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import split_url
+from toolkit.logs import get_logger
 from toolkit.private_files import replace_private
 from toolkit.sources.mcp.servers import WEB_PAGE
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _PATH = "/callback"
 _MOST_HEAD_BYTES = 16_384
 _HEAD_SECONDS = 10.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -30,6 +29,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, SchemaError, ToolFailedError
+from toolkit.logs import get_logger
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw import find_problems
@@ -39,7 +39,7 @@ from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import MOST_BLOCKS, McpSession
 from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task, takes_tasks
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:

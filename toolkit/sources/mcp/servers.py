@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from inspect import isawaitable
 from pathlib import Path
 from threading import Lock
@@ -35,9 +35,11 @@ from pydantic_core import from_json
 from typing_extensions import Unpack
 
 from toolkit.checked_yaml import expand_variables
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.logs import get_logger
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -205,7 +207,7 @@ class _EventJoiner:
 WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
 """The pages that a server may have a person open."""
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _READ_TIMEOUT = 300.0
 # A call has its connection until it is answered. Servers commonly close idle ones after 5 s: one that is used again in

@@ -8,13 +8,12 @@ one of those cancels the request on the server. Lists of a server are read page 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import ssl
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from types import TracebackType
@@ -33,8 +32,10 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolkit.backoff import backoff_pause
+from toolkit.dataclass import dataclass
 from toolkit.errors import McpError, ToolkitError
 from toolkit.http_client import ReplyTooLargeError
+from toolkit.logs import get_logger
 from toolkit.loop.stopping import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
@@ -236,7 +237,7 @@ def _shorten_text(text: str) -> str:
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _LIST_PAUSE = 1.0  # between two lists, however often a server says that its tools have changed
 _END_CONNECTION_SECONDS = 5.0
 _END_SECONDS = 1.0

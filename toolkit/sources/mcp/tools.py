@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
@@ -39,6 +38,7 @@ from toolkit.chat import (
     text_of,
 )
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
     McpError,
@@ -47,6 +47,7 @@ from toolkit.errors import (
     ToolFailedError,
     UnknownToolNameError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.stopping import LoopFrame
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
@@ -73,7 +74,7 @@ from toolkit.sources.pins import ToolPins
 from toolkit.tool_names import legal_names
 from toolkit.tools.registry import ToolRegistry
 
-_logger = logging.getLogger("toolkit.sources.mcp")
+_logger = get_logger("toolkit.sources.mcp")
 _LIMITS = ServerLimits()
 _MOST_QUESTIONS = 50
 _MOST_COMPLETIONS = 100  # as the protocol has it
