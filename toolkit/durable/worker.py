@@ -18,6 +18,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import has_contents, split_value
 from toolkit.durable.event_writer import AttemptEvents, AttemptPlace, EventWriter
-from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
+from toolkit.durable.loops import DurableLoop, StartRate
 from toolkit.durable.operations import Figures, RunSearch, forget_worker, watch_worker
 from toolkit.durable.rests import (
     ENDED,
@@ -41,6 +42,7 @@ from toolkit.durable.rests import (
     InboxItem,
     Rest,
     RunSegment,
+    check_begin,
     is_forged,
     read_message,
     read_messages,
@@ -298,7 +300,7 @@ class _Attempt:
         facts: AttemptFacts,
         begin: Mapping[str, Any],
     ) -> None:
-        row = facts.row
+        self._row = row = replace(facts.row, loop=loop.name)
         self.loop = loop
         self.run_id = row.run_id
         self.segment = row.segment
@@ -316,8 +318,7 @@ class _Attempt:
         self._journal = SegmentJournal(
             log, steering=self._steering, trace=begin.get("origin", {}), on_replay=self._replay_entry
         )
-        place = RunPlace(run_id=row.run_id, loop=row.loop, tenant=row.tenant, metadata=row.metadata)
-        self._run = RunSegment(loop, place)
+        self._run = RunSegment(loop, row.place, segment=row.segment)
 
     @property
     def taken(self) -> list[int]:
@@ -363,7 +364,7 @@ class _Attempt:
             items = [item for item in sent if not self._refuse_forged(item)]
             if sent and not items:  # all were sent without the key
                 assert isinstance(run.begin, Rest)
-                return run.begin
+                return run.leave_again(run.begin)
             with enter_trace_context(self._begin.get("trace") or {}):
                 result = await run.move(
                     journal,
@@ -428,10 +429,12 @@ class _Attempt:
 
     async def _read_start(self) -> Rest | Sequence[Message]:
         """Return the prompt, or the rest that the segment begins from."""
+        key = self.loop.config.signing_key
         if "from" not in self._begin:
+            check_begin(key, self._row.place, self._begin)
             return read_messages(self._begin["prompt"])
         last = self._begin["from"]
-        rest = await self._storage.insist(lambda: RunRows(self._storage).read_segment(self.run_id, last))
+        rest = await self._storage.insist(lambda: RunRows(self._storage).read_segment(self._row, last, key))
         if rest is None:
             raise DurableError(f"segment {last} of run '{self.run_id}' is not at rest")
         return rest
@@ -532,7 +535,7 @@ class DurableWorker:
         _serving.append(self._runner)
         config: DBOSConfig = {
             "name": ENGINE_NAME,
-            "system_database_engine": self._storage.engine,
+            "system_database_engine": self._storage.engine_of_dbos,
             "executor_id": self.executor,
             "application_version": ENGINE_VERSION,
             "serializer": self._storage.serializer,
@@ -814,8 +817,8 @@ class _InboxWatch:
 def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run_id: str) -> None:
     """Deny the calls of a run whose decisions have expired; a run with a key waits for a worker that has it."""
     row = rows.read(run_id)
-    rest = rows.read_rest(row)
     key = loops[row.loop].config.signing_key if row.loop in loops else None
+    rest = rows.read_rest(row, key)
     if key is None and rest is not None and rest.is_keyed:
         return
     denied = write_decision(Deny("Tool call denied: nobody decided in time."))
