@@ -35,6 +35,10 @@ _TAKEN = "$took"
 """The key, beside an entry's value, of the items of the inbox that were taken before it was stored."""
 
 _VALUE = "$value"
+_LOGGED_EVENTS = ("turn ", "call ")
+"""How the keys of events begin that are written after an entry of the same name."""
+_OWN_EVENTS = (*_LOGGED_EVENTS, "refused ", "end ")
+"""How those of the run's own loop begin; those of loops inside calls have the loop's id in front."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _KEY = ("run_id", "segment", "path", "position")
@@ -170,6 +174,26 @@ def unwrap_value(stored: JournalValue) -> JournalValue:
 def read_taken_items(stored: StoredEntries) -> set[int]:
     """Return the items of the inbox that were taken according to a run's own log."""
     return {item for _, value in stored.get("", {}).values() if is_object(value) for item in value.get(_TAKEN, ())}
+
+
+def check_whole(run_id: str, stored: StoredEntries, emitted: Collection[str]) -> None:
+    """Check that the entries are there whose events were written, which come after them.
+
+    Raises:
+        JournalError: One is missing: the log was cut.
+    """
+    names = {name for name, _ in stored.get("", {}).values()}
+    for path, inner in stored.items():
+        begin = next((value for name, value in inner.values() if name == "begin"), None)
+        if path and not is_object(begin):
+            return  # the replay raises for it
+        names.update(f"{begin['run']}: {name}" for name, _ in inner.values() if path and is_object(begin))
+    for key in sorted(emitted):
+        name = key if key.startswith(_OWN_EVENTS) else key.partition(": ")[2]
+        if name.startswith(_LOGGED_EVENTS) and key not in names:
+            raise JournalError(
+                f"the log of the run '{run_id}' was cut: the database has the event of '{name}', and not the entry"
+            )
 
 
 def read_stored_entries(

@@ -66,6 +66,7 @@ from toolkit.durable.segment_journal import (
     InboxSteering,
     SegmentJournal,
     SegmentLog,
+    check_whole,
     read_taken_items,
 )
 from toolkit.durable.storage import (
@@ -358,6 +359,7 @@ class _Attempt:
             await self._restore_begin()
             run.begin = await self._read_start()
             self._has_begun = True
+            check_whole(self.run_id, self._facts.stored, self._facts.emitted)
             self._check_lost()
             stream, config = self.loop.config.stream, self.loop.config
             sent = self._list_items()
