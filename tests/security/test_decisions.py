@@ -16,7 +16,7 @@ from tests.durable.desk import Desk, make_desk, read_notes
 from tests.durable.memory_journal import Memory, MemoryJournal
 from tests.durable.postgres import start_postgres
 from tests.durable.serving import worker_beside
-from tests.durable.test_workers_limits import wait_for_state
+from tests.durable.test_workers_limits import wait_for_notes, wait_for_state
 from toolkit import Approve, Modify
 from toolkit.chat import UserMessage, dump_messages
 from toolkit.chat.messages import messages_to_plain
@@ -231,6 +231,15 @@ class Forger:
 
         self.edit_text("workflow_input", "inputs", f"r/{segment}", change_last)
 
+    def edit_entry(self, name: str, change: Callable[[Any], Any]) -> None:
+        with self._storage.engine.begin() as connection:
+            where = f"FROM toolkit_entries WHERE name = '{name}' AND path = ''"
+            value = self._storage.text.read(connection.exec_driver_sql(f"SELECT value {where}").scalar_one())
+            changed = change(value)
+            assert changed != value
+            statement = sa.text(f"UPDATE toolkit_entries SET value = :text WHERE name = '{name}' AND path = ''")
+            connection.execute(statement, {"text": self._storage.text.write(changed)})
+
     def read_rest(self, key: str) -> dict[str, Any]:
         query = sa.text("SELECT output FROM workflow_output WHERE workflow_uuid = :key")
         with self._storage.engine.connect() as connection:
@@ -434,3 +443,59 @@ async def test_no_value_of_the_engine_is_unpickled(
                 await wait_for_state(late, "done")
         storage.close()
     assert not folder.exists()
+
+
+async def test_no_message_is_taken_twice(tmp_path: Path) -> None:
+    """Who can write to the database can have a message appear as not taken."""
+    url, desk = f"sqlite:///{tmp_path / 'runs.db'}", make_sealed_desk(tmp_path)
+    forger = Forger(url)
+    async with DurableRuns(url, signing_key=KEY) as runs:
+        with worker_beside(url, desk):
+            run = await runs.start(desk, "wait", run_id="r")
+            await wait_for_notes(tmp_path, [run], 1)
+            await run.say("then add")  # to a run that is executed
+            (tmp_path / "go-r").touch()
+            await wait_for_state(run, "done")
+            await run.say("then add")  # to one that has ended
+            await wait_until_taken(Storage(url, None), run)
+            notes = read_notes(tmp_path, "r")
+            assert notes == ["wait c0", "add c2", "add c4"]
+            for key in (1, 2):
+                forger.run(f"UPDATE toolkit_inbox SET segment = NULL WHERE id = {key}")
+                await wait_until_taken(Storage(url, None), run)
+                assert (await run.status()).state == "done"
+            await run.say("end")
+            await wait_until_taken(Storage(url, None), run)
+            forger.run("UPDATE toolkit_inbox SET segment = NULL, id = 99 WHERE id = 1")
+            await wait_until_taken(Storage(url, None), run)
+            assert read_notes(tmp_path, "r") == notes
+    forger.close()
+
+
+def strip_taken(forger: Forger) -> None:
+    """Have the log not say that the message was taken."""
+    forger.edit_entry("turn 1", lambda value: {part: inner for part, inner in value.items() if part != "took"})
+
+
+def renumber(forger: Forger) -> None:
+    forger.run("UPDATE toolkit_inbox SET id = 99")
+
+
+@pytest.mark.parametrize(("attack", "state"), [(strip_taken, "failed"), (renumber, "done")])
+async def test_no_message_is_taken_again_by_the_next_worker(
+    attack: Callable[[Forger], None], state: str, tmp_path: Path
+) -> None:
+    url, desk = f"sqlite:///{tmp_path / 'runs.db'}", make_sealed_desk(tmp_path)
+    forger = Forger(url)
+    async with DurableRuns(url, signing_key=KEY) as runs:
+        run = await runs.start(desk, "slow", run_id="r")
+        await run.steer("add wait")
+        with worker_beside(url, desk, grace=0), anyio.fail_after(60):
+            while "wait c2" not in read_notes(tmp_path, "r"):  # noqa: ASYNC110 - of another thread
+                await anyio.sleep(0.01)
+        attack(forger)
+        (tmp_path / "go-r").touch()
+        with worker_beside(url, desk, lease=0.5):
+            await wait_for_state(run, state)
+    forger.close()
+    assert [note for note in read_notes(tmp_path, "r") if note.startswith("add")] == ["add c1"]

@@ -110,6 +110,7 @@ class Rest:
         is_read: False if it failed before its whole log was read, so that the transcript is incomplete.
         trace: The trace context of the first segment, to which later ones are linked; empty without tracing.
         segment: The number of its segment; 0 in engines that don't need it.
+        taken: With a key, the keys of the messages and cancellations that were taken so far, so that none is again.
         seal: The seal of all this and of the run; empty without a key.
     """
 
@@ -123,6 +124,7 @@ class Rest:
     is_read: bool = True
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     segment: int = 0
+    taken: Sequence[str] = ()
     seal: str = ""
 
     @property
@@ -340,6 +342,8 @@ class RunSegment:
         self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = (), segment: int = 0
     ) -> None:
         self.begin = begin
+        self.taken: list[str] = []
+        """The keys of the items that it has taken."""
         self._segment = segment
         self.handle: ToolLoopHandle[Any, Any] | None = None
         self._loop = loop
@@ -417,7 +421,9 @@ class RunSegment:
         return seal_rest(self._loop.config.signing_key, self._place, replace(rest, segment=self._segment))
 
     def _seal(self, **parts: Any) -> Rest:
-        return self.leave_again(Rest(**parts))
+        before = self.begin.taken if isinstance(self.begin, Rest) else ()
+        is_keyed = self._loop.config.signing_key is not None
+        return self.leave_again(Rest(**parts, taken=[*before, *self.taken] if is_keyed else []))
 
     def _save_failed(self, handle: ToolLoopHandle[Any, Any]) -> Snapshot | None:
         """Return the snapshot of a failed loop; None if it can't be saved, so that only its transcript remains."""

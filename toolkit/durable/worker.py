@@ -44,7 +44,6 @@ from toolkit.durable.rests import (
     RunSegment,
     check_begin,
     is_forged,
-    read_message,
     read_messages,
     seal_item,
     write_decision,
@@ -311,25 +310,27 @@ class _Attempt:
         self._log = log
         self._facts = facts
         self._begin = begin
-        self._has_inbox = False  # the items that its log has taken are known
+        self._has_inbox = False  # the items that its log, or an earlier segment, has taken are known
         self._has_begun = False  # the prompt or the last rest was read
         self._forged: set[int] = set()
         self._cancel_item: InboxItem | None = None
         self._steering = InboxSteering()
-        self._journal = SegmentJournal(
-            log, steering=self._steering, trace=begin.get("origin", {}), on_replay=self._replay_entry
-        )
+        self._journal = SegmentJournal(log, trace=begin.get("origin", {}), on_replay=self._replay_entry)
         self._run = RunSegment(loop, row.place, segment=row.segment)
 
     @property
     def taken(self) -> list[int]:
         """The items of the inbox that this segment has taken."""
-        return [*self._steering.taken, *([] if self._cancel_item is None else [self._cancel_item.id])]
+        return [item.id for item in self._taken_items]
+
+    @property
+    def _taken_items(self) -> list[InboxItem]:
+        return [*self._steering.taken, *([] if self._cancel_item is None else [self._cancel_item])]
 
     @property
     def given_back(self) -> list[int]:
         """The items of the inbox that only an earlier, failed segment has taken."""
-        return sorted({item.id for item in self._find_messages()}.difference(self._steering.taken))
+        return sorted({item.id for item in self._find_messages()}.difference(self.taken))
 
     @property
     def oldest_needed(self) -> int:
@@ -346,7 +347,7 @@ class _Attempt:
         if not self._has_inbox or self._refuse_forged(item):
             return
         if item.kind in MESSAGES:
-            self._steering.deliver(item.id, item.kind, read_message(item))
+            self._steering.deliver(item)
         elif item.kind == "cancel":
             self._cancel_item = item
             self._run.cancel(item.body.get("reason"))
@@ -359,6 +360,7 @@ class _Attempt:
             await self._restore_begin()
             run.begin = await self._read_start()
             self._has_begun = True
+            self._deliver_inbox()
             check_whole(self.run_id, self._facts.stored, self._facts.emitted)
             self._check_lost()
             stream, config = self.loop.config.stream, self.loop.config
@@ -375,10 +377,12 @@ class _Attempt:
                     steering=self._steering,
                     middleware=(_EventMiddleware(self.events), *config.middleware),
                 )
+            run.taken = self._list_taken()
             return run.leave_result(result, journal.trace)
         except LaterReleaseError:
             raise
         except Exception as error:  # noqa: BLE001 - it becomes the rest of the run, and is logged there
+            run.taken = self._list_taken()
             is_read = self._has_begun and journal.is_read
             return run.leave_error(error, journal.trace, is_resumable=not journal.has_stored_failure, is_read=is_read)
 
@@ -386,16 +390,22 @@ class _Attempt:
         """Return the items that resumed the run."""
         return [InboxItem(**item) for item in self._begin.get("items", ())]
 
+    def _list_taken(self) -> list[str]:
+        """Return the keys of the items that are in the transcript, or have cancelled the run."""
+        begun_with = [] if self._run.handle is None else self._list_items()
+        return [item.key for item in [*begun_with, *self._taken_items]]
+
     def _refuse_forged(self, item: InboxItem) -> bool:
         """Return whether an item was made without the key and is ignored: its call still awaits a decision."""
-        if not is_forged(self.loop.config.signing_key, self.run_id, item):
-            return False
-        if item.id not in self._forged:  # each look finds it again
+        reason = ""
+        if is_forged(self.loop.config.signing_key, self.run_id, item):
+            reason = "was sent without the loop's signing_key"
+        elif isinstance(self._run.begin, Rest) and item.key in self._run.begin.taken:
+            reason = "was taken before"
+        if reason and item.id not in self._forged:  # each look finds it again
             self._forged.add(item.id)
-            _logger.warning(
-                "run %s: '%s' was sent without the loop's signing_key, and is not taken", self.run_id, item.kind
-            )
-        return True
+            _logger.warning("run %s: '%s' %s, and is not taken", self.run_id, item.kind, reason)
+        return bool(reason)
 
     def _check_lost(self) -> None:
         """Refuse to execute a run that may be what ends its workers."""
@@ -406,9 +416,11 @@ class _Attempt:
     def _read_inbox(self) -> None:
         messages = self._find_messages()
         taken = read_taken_items(self._facts.stored)
-        self._steering.restore([(item.id, read_message(item)) for item in messages], taken)
+        self._steering.restore(messages, taken)
+
+    def _deliver_inbox(self) -> None:
         self._has_inbox = True
-        for item in [*messages, *(each for each in self._facts.items if each.kind == "cancel")]:
+        for item in [*self._find_messages(), *(each for each in self._facts.items if each.kind == "cancel")]:
             self.deliver(item)
 
     def _find_messages(self) -> list[InboxItem]:

@@ -542,6 +542,9 @@ class RunJournal(Generic[Ctx]):
             value |= {"at": self._time, **self._side.write(), "feeds": work.feeds}
             if work.stops:
                 value["stops"] = work.stops
+            taken = [] if self._run.config.steering is None else self._run.config.steering.take_unlogged()
+            if taken:
+                value["took"] = taken
             value = self._seals.seal(work.name, value)
         finally:
             _current_work.reset(token)
