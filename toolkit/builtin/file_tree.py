@@ -529,7 +529,7 @@ def list_files_tool(
         if tree.is_cut:
             notes.append(f"[Stopped after {time_limit:g} s; there may be more. Narrow it with path or max_depth.]")
         if not names:
-            notes.append(f"No files found in {path}, {max_depth} folders deep.")
+            notes.append(f"No files found in {escape_in_name(path)}, {max_depth} folders deep.")
         return ToolOutput("\n".join([*map(escape_in_name, names[:limit]), *notes]), details={"files": names[:limit]})
 
     return tool_from_function(list_files, tags={"read"}, cache=False)
@@ -639,7 +639,8 @@ def _read_contents(
             size = os.fstat(descriptor).st_size
             if size > _LARGEST_SEARCHED:
                 raise ToolFailedError(
-                    f"'{path}' has {size:,} bytes; at most {_LARGEST_SEARCHED:,} can be searched. Use grep."
+                    f"'{escape_in_name(path)}' has {size:,} bytes; at most {_LARGEST_SEARCHED:,} can be searched. "
+                    "Use grep."
                 )
             yield found.path, os.pread(descriptor, _LARGEST_SEARCHED, 0)
         return
