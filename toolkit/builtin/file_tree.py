@@ -552,6 +552,7 @@ _PATTERN_TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_CALL_OF_A_GROUP = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 _LONGEST_PATTERN = 1_000
 _MOST_REPEATED = 20_000
 _PART = re.compile(r"\\.|\{(?:\d{0,9},)?(\d{1,9})\}|.", re.DOTALL)
@@ -751,11 +752,15 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
         raise ToolFailedError("The pattern contains a line break, and lines are searched one by one. Search for one.")
     if not is_literal and _measure_pattern(pattern) > _MOST_REPEATED:
         raise ToolFailedError("The pattern repeats its parts too often. Use smaller numbers in braces, or * and +.")
+    if not is_literal and _CALL_OF_A_GROUP.search(pattern):
+        raise ToolFailedError(
+            "The pattern calls a group again, which may take any amount of memory. Write it without (?R) and the like."
+        )
     try:
         lines = regex.compile(source, flags)
         wide = _widen_pattern(re.escape(pattern) if is_literal else pattern, is_case_sensitive=is_case_sensitive)
         text = None if wide is None else regex.compile(source, flags | regex.MULTILINE)
-    except regex.error as error:
+    except (regex.error, ValueError) as error:  # the latter for flags that exclude each other
         raise ToolFailedError(
             f"'{escape_in_text(pattern)}' is no valid regular expression: {error}. "
             "Correct it, or set literal to true to find it as it is."
