@@ -238,8 +238,9 @@ async def test_pages_without_end_are_refused() -> None:
             pass
 
 
-async def test_a_tool_with_a_book_for_a_description_is_left_out() -> None:
-    long = wire.Tool(name="long", description="x" * 20_001, input_schema={"type": "object"})
+@pytest.mark.parametrize("field", ["description", "title"])
+async def test_a_tool_with_a_book_for_a_description_is_left_out(field: str) -> None:
+    long = wire.Tool.model_validate({"name": "long", field: "x" * 20_001, "input_schema": {"type": "object"}})
     with anyio.fail_after(120):
         async with mcp_tools(MemoryServer([(long, nothing), (listed("short"), nothing)])) as tools:
             assert [tool.definition.name for tool in tools] == ["short"]
@@ -401,6 +402,11 @@ PAGES = {
     "https://bank.example@evil.example/": False,
     "https://bank.example\\@evil.example/": False,
     "https://example.com/\u202egpj.exe": False,
+    "https://exam\u202eple.com/": False,
+    "https://\x1b[2Kexample.com/": False,
+    "https://exam\0ple.com/": False,
+    "https://ex\u0430mple.com/": False,
+    "https://[::1]:8000/": True,
     "https://example.com/\x1b[2K": False,
     "https://example.com/ x": False,
     "//evil.example/": False,
