@@ -180,7 +180,7 @@ class LongMessages:
     def shorten(self, content: bytes) -> bytes:
         """Return a message without its contents, which are stored until it is read; what is no message as ``{}``."""
         message = _read_message_object(content)
-        short = {name: message[name] for name in ("jsonrpc", "id", "method") if name in message}
+        short: dict[str, Any] = {name: message[name] for name in ("jsonrpc", "id", "method") if name in message}
         error: object = message.get("error")
         if is_object(error):
             short["error"] = {name: error[name] for name in ("code", "message") if name in error}

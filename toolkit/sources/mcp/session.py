@@ -32,6 +32,7 @@ from pydantic import ValidationError
 
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
+from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import ReplyTooLargeError
 from toolkit.loop.stopping import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
@@ -225,6 +226,7 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def _shorten_text(text: str) -> str:
+    text = strip_hidden(text[: 2 * _LONGEST_REASON])
     if len(text) <= _LONGEST_REASON:
         return text
     head = text[:_LONGEST_REASON]
