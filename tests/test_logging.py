@@ -19,12 +19,13 @@ from toolkit import (
     tool,
     tool_loop_sync,
 )
+from toolkit.logs import get_logger
 from toolkit.policies import RunFacts
 from toolkit.testing import ScriptedProvider
 
 PACKAGE = Path(toolkit.__file__).parent
 DOCS = PACKAGE.parent / "docs" / "logging.md"
-_MADE = re.compile(r"getLogger\(\"(toolkit[\w.]*)\"\)")
+_MADE = re.compile(r"get_logger\(\"(toolkit[\w.]*)\"\)")
 
 
 def list_loggers() -> dict[Path, str]:
@@ -38,6 +39,36 @@ def test_each_package_has_one_logger_of_its_own_name() -> None:
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         depth = 3 if parts[1] == "sources" else 2
         assert name == ".".join(parts[:depth]), path
+
+
+def test_all_loggers_are_made_where_their_records_are_cleaned() -> None:
+    assert len(list_loggers()) > 40
+    made = re.compile(r"getLogger\((__name__|\"toolkit)")
+    assert [path for path in PACKAGE.rglob("*.py") if made.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_neither_messages_nor_tracebacks_nor_facts_show_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    key = "sk-proj-" + "a1B2" * 9
+    names = set(list_loggers().values())
+
+    @tool
+    def look() -> str:
+        """Look."""
+        try:
+            int(f"password={key}")
+        except ValueError:
+            for name in names:
+                get_logger(name).exception("it failed with %s", key)
+        return "done"
+
+    config: ToolLoopConfig[None] = ToolLoopConfig(metadata={"user": "ada", "api_token": "facts-81"})
+    caplog.set_level(logging.INFO, "toolkit.loop")
+    tool_loop_sync(ScriptedProvider([ToolCall("1", "look", "{}"), "Oh."]), ToolRegistry([look]), "Go", config=config)
+    formatted = caplog.text + "".join(repr(vars(record).get("run_metadata")) for record in caplog.records)
+    assert formatted.count("it failed with ***") == len(names)
+    assert "'user': 'ada'" in formatted
+    assert key not in formatted
+    assert "facts-81" not in formatted
 
 
 def test_the_docs_name_only_loggers_that_there_are() -> None:

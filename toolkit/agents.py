@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import mimetypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, cast
 
@@ -42,6 +41,7 @@ from toolkit.chat import (
     is_untrusted,
 )
 from toolkit.chat.output import ToolOutput, to_output, words_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     ConfigurationError,
     InvalidArgumentsError,
@@ -50,6 +50,7 @@ from toolkit.errors import (
     ToolError,
     ToolkitError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.config import DEFAULT_CONFIG, SystemPrompt, ToolLoopConfig, check_parts
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import EventStream, ToolLoopHandle
@@ -86,7 +87,7 @@ __all__ = [
     "sub_agent_tool",
 ]
 
-_logger = logging.getLogger("toolkit.agents")
+_logger = get_logger("toolkit.agents")
 
 SUB_AGENT_TAG = "sub_agent"
 """Every tool that runs a loop has this tag."""
@@ -108,7 +109,7 @@ class SubAgentRun:
     loop_id: str
     result: ToolLoopResult[Any] | None
     error: Exception | None = None
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

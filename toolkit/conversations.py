@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 import uuid
 import weakref
@@ -67,6 +66,7 @@ from toolkit.errors import (
     TranscriptError,
 )
 from toolkit.events import Done, LoopEvent, dump_result, load_result
+from toolkit.logs import get_logger
 from toolkit.loop.answers import ExpectedAnswer, PartialAnswers, read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import DEFAULT_CONFIG, Decisions, ToolLoopConfig
@@ -85,7 +85,7 @@ __all__ = [
     "MemoryStore", "RedisStore", "SqlStore", "TurnStream",
 ]  # fmt: skip
 
-_logger = logging.getLogger("toolkit.conversations")
+_logger = get_logger("toolkit.conversations")
 _FORMAT = 1
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOWER = 0.02, 0.5, 1.5
 _BEATS = 3

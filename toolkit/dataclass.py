@@ -11,7 +11,7 @@ is made without another call where these fit, and else by way of its method ``__
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import starmap
 from reprlib import recursive_repr
@@ -32,12 +32,16 @@ if TYPE_CHECKING:
 else:
     from toolkit.redaction import MASK, clean_text, replace_fields
 
+    _LONGEST_BYTES = 100
+
     _FACTORY = type("_Factory", (), {"__repr__": lambda _: "<factory>"})()
 
-    def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> Any:
+    def dataclass(
+        cls: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False, eq: bool = True
+    ) -> Any:
         """Do the same as `dataclasses.dataclass` with these options; `InitVar` is not for frozen classes."""
         if cls is None:
-            return lambda cls: dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only)
+            return lambda cls: dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq)
         own, options = vars(cls), {"slots": slots, "kw_only": kw_only, "repr": False, "eq": False}
         if frozen:
             is_over_frozen = any(
@@ -53,7 +57,7 @@ else:
             made = dataclasses.dataclass(cls, frozen=frozen, **options)
         if "__repr__" not in own:
             made.__repr__ = _write_repr
-        if "__eq__" not in own:
+        if eq and "__eq__" not in own:
             made.__eq__, made.__hash__ = _are_equal, _hash_fields if frozen else None
         return made
 
@@ -160,11 +164,26 @@ else:
 
     def _show_value(value: Any) -> str:
         """Return the `repr` of a value without what its text, or the names of its fields, show to be secret."""
-        if not (type(value) in (str, dict) or isinstance(value, BaseException)):
-            return repr(value)
-        if isinstance(value, BaseException):
-            return clean_text(repr(value))
-        return repr(clean_text(value) if type(value) is str else replace_fields(value, lambda _: MASK))
+        kind = type(value)
+        if kind not in (dict, list, tuple):
+            return _show_value(dict(value)) if isinstance(value, Mapping) else _show_part(value)
+        try:
+            shown = _show_part(replace_fields(value, lambda _: MASK))
+        except RecursionError:
+            return f"<{kind.__name__}, nested too deep to be shown>"
+        return f"({shown[1:-1]}{',' if len(value) == 1 else ''})" if kind is tuple else shown
+
+    def _show_part(value: Any) -> str:
+        kind = type(value)
+        if kind is str:
+            return repr(clean_text(value))
+        if kind is dict:
+            return f"{{{', '.join([f'{_show_part(name)}: {_show_part(item)}' for name, item in value.items()])}}}"
+        if kind is list:
+            return f"[{', '.join(map(_show_part, value))}]"
+        if kind is bytes and len(value) > _LONGEST_BYTES:
+            return f"<{len(value):,} bytes>"
+        return repr(value) if kind.__repr__ is _write_repr else clean_text(repr(value))
 
     def _are_equal(self: Any, other: object) -> Any:
         return _read_compared(self) == _read_compared(other) if type(other) is type(self) else NotImplemented

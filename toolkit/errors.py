@@ -59,6 +59,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from toolkit.redaction import clean_text
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 if TYPE_CHECKING:
@@ -80,7 +81,16 @@ __all__ = [
 
 
 class ToolkitError(Exception):
-    """The root of all exceptions that this library raises on purpose."""
+    """The root of all exceptions that this library raises on purpose.
+
+    Attributes:
+        struck_secrets: The secret arguments of calls that its message would repeat; logs of its causes have none, too.
+    """
+
+    struck_secrets: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return clean_text(super().__repr__())
 
     @property
     def model_text(self) -> str:

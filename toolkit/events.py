@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from typing_extensions import TypedDict
@@ -27,8 +28,9 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.calls.registration import find_schemas
-from toolkit.chat import ArgumentsDelta, Message, ReasoningDelta, TextDelta
+from toolkit.calls.output import redacted
+from toolkit.calls.registration import find_schemas, hides_arguments
+from toolkit.chat import ArgumentsDelta, AssistantMessage, Message, ReasoningDelta, TextDelta, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.provider import provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
@@ -48,7 +50,7 @@ from toolkit.loop.handle import EventChannel, EventStream
 from toolkit.loop.listener import EventHook, EventListener, listener
 from toolkit.loop.outcome import LoopDetected, TerminationReason, ToolLoopResult
 from toolkit.plain_values import read_plain
-from toolkit.redaction import Scrubber, without_keys
+from toolkit.redaction import MASK, Scrubber, without_secrets
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -110,8 +112,8 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
         line = json.dumps(dump_event(event))
 
     The arguments of a call are those of `arguments_json`, where secrets are digests. Elsewhere, secrets that are
-    recognized by the format of a text or the name of a field become ``***``, except in deltas of texts; deltas of
-    arguments are masked if the tool takes secrets. A value that JSON can't represent is stored as text, and a lone
+    recognized by the format of a text or the name of a field become ``***``, except in deltas of texts; pieces of
+    arguments are masked if the tool may take secrets. A value that JSON can't represent is stored as text, and a lone
     surrogate as a question mark.
     """
     plain = write_event(event)
@@ -119,10 +121,32 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
         case TextDelta() | ReasoningDelta():
             return plain
         case ArgumentsDelta():
-            return {**plain, "text": _SCRUBBER.mask_arguments(event.tool_name, event.text)}
+            return {**plain, "text": MASK if event.text and hides_arguments(event.tool_name) else event.text}
         case _:
             cleaned: dict[str, Any] = _SCRUBBER.clean_whole(plain)
             return cleaned
+
+
+def show_messages(messages: Sequence[Message]) -> list[Message]:
+    """Return messages for an interface: without secret arguments of calls, also where the results repeat them."""
+    scrubber = Scrubber(find_schemas=cache(find_schemas), is_learning=True)
+    hides = cache(hides_arguments)
+    shown: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage) and any(hides(call.name) for call in message.tool_calls):
+            content = [
+                replace(block, arguments=scrubber.mask_arguments(block.name, block.arguments))
+                if isinstance(block, ToolCall) and hides(block.name)
+                else block
+                for block in message.content
+            ]
+            shown.append(replace(message, content=tuple(content)))
+        elif isinstance(message, ToolResult) and scrubber.secrets:
+            output = redacted(ToolOutput(message.content), partial(without_secrets, secrets=scrubber.secrets))
+            shown.append(replace(message, content=output.content))
+        else:
+            shown.append(message)
+    return shown
 
 
 def write_event(event: LoopEvent) -> dict[str, Any]:
@@ -270,11 +294,10 @@ def _dump_error(error: BaseException | None) -> _Plain | None:
     if error is None:
         return None
     if isinstance(error, ProviderError):
-        plain = provider_error_to_plain(error)
-        return {**plain, "message": without_keys(plain["message"])}
+        return provider_error_to_plain(error)
     if isinstance(error, RecordedError):
         return {"type": error.kind, "message": error.message}
-    return {"type": type(error).__name__, "message": without_keys(replace_surrogates(str(error)))}
+    return {"type": type(error).__name__, "message": replace_surrogates(str(error))}
 
 
 def _load_error(plain: Any) -> Exception | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import time
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-_logger = logging.getLogger("toolkit.private_files")
+from toolkit.logs import get_logger
+
+_logger = get_logger("toolkit.private_files")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _BUSY = 5  # SQLite's code; its variants differ in the higher bits
 

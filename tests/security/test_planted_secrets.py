@@ -3,14 +3,18 @@
 A row is a kind of secret, a column a place where calls are shown or written down.
 """
 
+import importlib
 import json
 import logging
+import pkgutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NoReturn, cast
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -18,22 +22,39 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
+import toolkit
 from toolkit import (
     ApprovalRequest,
     AssistantMessage,
     ChatRequest,
+    ConfigurationError,
     Defer,
+    Deny,
+    Done,
+    Failed,
+    MemoryCache,
+    Middleware,
+    ProviderError,
+    ProviderRetryConfig,
     Tool,
     ToolCall,
+    ToolkitError,
     ToolLoopConfig,
+    ToolOutput,
     ToolRegistry,
+    ToolRetryConfig,
     UserMessage,
     tool,
+    tool_from_function,
     tool_from_schema,
     tool_loop_sync,
 )
-from toolkit.chat import FileBlock, ImageBlock
-from toolkit.events import LoopEvent, ToolCallRepaired, dump_event
+from toolkit.calls.approval import Approval
+from toolkit.calls.registration import ToolOptionKeywords
+from toolkit.chat import ArgumentsDelta, FileBlock, ImageBlock
+from toolkit.errors import ToolCrashedError
+from toolkit.events import LoopEvent, ResponseReceived, ToolCallRepaired, dump_event
+from toolkit.policies import CallInfo, CallProceed
 from toolkit.run_log import RunLog
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 from toolkit.tracing import Tracing
@@ -475,3 +496,255 @@ def test_no_secret_comes_out_by_the_words_of_a_tool_or_by_its_definition(
     assert "by-default-78" not in (tmp_path / "cassette.jsonl").read_text()
     assert "raised-78" not in repr(events) + caplog.text
     assert "no answer" in caplog.text
+
+
+_ADDRESS = "https://ada:{}@host.example/x"
+_IN_FIELDS: Mapping[str, Callable[[str], object]] = {
+    "a text": _ADDRESS.format,
+    "a mapping": lambda secret: MappingProxyType({"password": secret, "at": [_ADDRESS.format(secret)]}),
+    "a tuple": lambda secret: (_ADDRESS.format(secret), {"client_secret": secret}),
+    "a set": lambda secret: frozenset({_ADDRESS.format(secret)}),
+    "bytes": lambda secret: _ADDRESS.format(secret).encode(),
+    "a number": lambda secret: {"pin": int(secret.rpartition("-")[2])},
+    "a group of errors": lambda secret: ExceptionGroup("both", [ValueError(_ADDRESS.format(secret))]),
+}
+
+
+def _list_classes() -> list[type[Any]]:
+    names = [each.name for each in pkgutil.walk_packages(toolkit.__path__, "toolkit.")]
+    modules = [importlib.import_module(name) for name in names if "interop" not in name]  # whose libraries are slow
+    found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    return [each for each in found if each.__module__.startswith("toolkit") and issubclass(each, ToolkitError)] + [
+        each for each in found if each.__module__.startswith("toolkit") and is_dataclass(each)
+    ]
+
+
+@pytest.mark.parametrize("place", _IN_FIELDS)
+def test_no_repr_of_any_class_shows_a_secret_in_one_of_its_fields(place: str) -> None:
+    secret = "plant-7139000001"
+    found: list[str] = []
+    classes = _list_classes()
+    for kind in classes:
+        make: Any = kind.__new__  # the constructors of errors take all kinds of facts
+        made = make(kind)
+        value = _IN_FIELDS[place](secret)
+        if isinstance(made, BaseException):
+            made.args = (value,)
+        for each in fields(made) if is_dataclass(made) else ():
+            object.__setattr__(made, each.name, value)
+        with suppress(TypeError, AttributeError):  # of a `repr` of its own that takes no such value
+            found += [kind.__qualname__] if "7139000001" in repr(made) else []
+    assert len(classes) > 300
+    assert found == []
+
+
+_Say = Callable[[str], object]
+
+
+def _raise(text: str, cause: BaseException | None = None) -> NoReturn:
+    raise ValueError(text) from cause
+
+
+def _raise_group(secret: str) -> NoReturn:
+    raise ExceptionGroup("both", [ValueError(f"no account has {secret}")])
+
+
+def _raise_note(secret: str) -> NoReturn:
+    error = ValueError("no account")
+    error.add_note(f"the account was {secret}")
+    raise error
+
+
+def _approve(say: _Say) -> ToolLoopConfig[None]:
+    return ToolLoopConfig(on_tool_call=lambda request: say(_SECRETS[request.tool_name]))  # type: ignore[arg-type, return-value]  # pyright: ignore[reportArgumentType]
+
+
+class _Guard(Middleware[object]):
+    def __init__(self, say: _Say) -> None:
+        self._say = say
+
+    async def guard_call(self, call: CallInfo[object]) -> Approval | None:
+        return cast("Approval | None", self._say(_SECRETS[call.tool_name]))
+
+    async def around_call(self, call: CallInfo[object], proceed: CallProceed) -> ToolOutput:
+        output = await proceed()
+        return ToolOutput(f"{output.text} with {_SECRETS[call.tool_name]}")
+
+
+_SECRETS = {
+    "typed": "plant-typed-7141",
+    "below": "plant-below-7142",
+    "numbered": "7143000001",
+    "open": "plant-open-7144",
+}
+_ARGUMENTS: Mapping[str, object] = {
+    "typed": {"phrase": _SECRETS["typed"]},
+    "below": {"auth": {"by": [{"value": _SECRETS["below"]}]}},
+    "numbered": {"pin": int(_SECRETS["numbered"])},
+    "open": {"body": {"client_secret": _SECRETS["open"]}},
+}
+_RETRIES = ToolRetryConfig(max_retries=1, initial_backoff=0)
+_SAYINGS: Mapping[str, tuple[_Say, ToolOptionKeywords, ToolLoopConfig[None]]] = {
+    "what a tool returns": (lambda secret: f"found {secret}", {}, ToolLoopConfig()),
+    "a tool's error": (lambda secret: _raise(f"no account has {secret}"), {}, ToolLoopConfig()),
+    "its cause": (lambda secret: _raise("no account", KeyError(secret)), {}, ToolLoopConfig()),
+    "a note of it": (_raise_note, {}, ToolLoopConfig()),
+    "a group of errors": (_raise_group, {}, ToolLoopConfig()),
+    "an error that ends the run": (_raise_group, {}, ToolLoopConfig(on_tool_exception="raise")),
+    "an error that is retried": (_raise, {"retry": _RETRIES}, ToolLoopConfig()),
+    "an approver's words": (str, {}, _approve(lambda secret: Deny(f"not with {secret}"))),
+    "an approver's error": (str, {}, _approve(lambda secret: _raise(f"not with {secret}"))),
+    "a guard's words": (str, {}, ToolLoopConfig(middleware=[_Guard(lambda secret: Deny(f"not with {secret}"))])),
+    "a guard's error": (str, {}, ToolLoopConfig(middleware=[_Guard(_raise)])),
+    "what is put round a call": (str, {}, ToolLoopConfig(middleware=[_Guard(lambda _: None)])),
+    "the reason for an approval": (
+        str,
+        {"requires_approval": lambda arguments: f"it has {json.dumps(arguments, default=_reveal)}"},
+        _approve(lambda _: True),
+    ),
+    "the error of such a reason": (
+        str, {"requires_approval": lambda arguments: _raise(json.dumps(arguments, default=_reveal))}, ToolLoopConfig()
+    ),
+    "a preview": (
+        str, {"preview": lambda arguments: json.dumps(arguments, default=_reveal)}, _approve(lambda _: True)
+    ),
+    "a cache's key": (
+        str,
+        {"cache": True, "cache_key": lambda arguments: _raise(json.dumps(arguments, default=_reveal))},
+        ToolLoopConfig(cache=MemoryCache()),
+    ),
+}  # fmt: skip
+
+
+def _reveal(value: object) -> object:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _make_saying_tools(say: _Say, options: ToolOptionKeywords) -> list[Tool[object]]:
+    def typed(phrase: SecretStr) -> object:
+        """Do it."""
+        return say(phrase.get_secret_value())
+
+    schemas = {"below": {"auth": {"type": "object"}}, "numbered": {"pin": {"type": "integer"}}, "open": {"body": {}}}
+    raw = [
+        tool_from_schema(
+            name,
+            "Do it.",
+            {"type": "object", "properties": properties},
+            lambda _, name=name: say(_SECRETS[name]),  # type: ignore[misc]
+            **options,
+        )
+        for name, properties in schemas.items()
+    ]
+    return [tool_from_function(typed, **options), *raw]
+
+
+def _play_saying(
+    saying: str, calls: Sequence[ToolCall], folder: Path, caplog: pytest.LogCaptureFixture
+) -> Mapping[str, str]:
+    """Return all that is shown and written of a run whose tools, hooks or people repeat secrets of calls."""
+    say, options, config = _SAYINGS[saying]
+    events: list[LoopEvent] = []
+    asked: list[ApprovalRequest] = []
+    exporter = InMemorySpanExporter()
+    spans = TracerProvider()
+    spans.add_span_processor(SimpleSpanProcessor(exporter))
+    log = RunLog(folder / "runs")
+
+    def note(event: LoopEvent) -> None:
+        events.append(event)
+
+    def ask(request: ApprovalRequest) -> Any:
+        asked.append(request)
+        assert config.on_tool_call is not None
+        return config.on_tool_call(request)
+
+    whole = replace(
+        config,
+        on_event=note,
+        on_tool_call=None if config.on_tool_call is None else ask,
+        middleware=(log, Tracing(content="all", tracer_provider=spans), *config.middleware),
+    )
+    recording = RecordingProvider(ScriptedProvider([AssistantMessage(calls), "done"]), folder / "cassette.jsonl")
+    with suppress(ToolCrashedError), caplog.at_level(logging.DEBUG):
+        tool_loop_sync(recording, ToolRegistry(_make_saying_tools(say, options)), "go", config=whole)
+    log.flush()
+    calls_alone = [each for each in events if not isinstance(each, (Done, Failed, ResponseReceived))]
+    return {
+        "events as JSON": json.dumps([dump_event(each) for each in events]),
+        "the repr of events": repr(events),
+        "the events": repr([vars(each) for each in calls_alone if not isinstance(each, ArgumentsDelta)]),
+        "approvals": repr(asked) + "".join(each.preview + each.reason for each in asked),
+        "logs": caplog.text,
+        "traces": "".join(span.to_json() for span in exporter.get_finished_spans()),
+        "a run log": "".join(file.read_text() for file in (folder / "runs").iterdir()),
+        "a cassette": (folder / "cassette.jsonl").read_text(),
+    }
+
+
+@pytest.mark.parametrize("saying", _SAYINGS)
+def test_no_secret_comes_out_by_what_tools_hooks_and_people_say_of_a_call(
+    saying: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = [ToolCall(name, name, json.dumps(arguments)) for name, arguments in _ARGUMENTS.items()]
+    places = _play_saying(saying, calls, tmp_path, caplog)
+    found = [(name, place) for place, shown in places.items() for name in _SECRETS if _SECRETS[name] in shown]
+    assert len(places["events as JSON"]) > 1000
+    assert found == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("prompt", ["go", "my phrase is plant-7145-x"])
+@pytest.mark.parametrize("matching", ["strict", "lenient"])
+def test_a_recording_has_no_secret_that_only_a_reply_told_of_and_is_replayed(
+    stream: bool, prompt: str, matching: Literal["strict", "lenient"], tmp_path: Path
+) -> None:
+    @tool
+    def sign_in(phrase: SecretStr) -> str:
+        """Sign in."""
+        return f"welcome, {phrase.get_secret_value()}"
+
+    path, registry, config = tmp_path / "cassette.jsonl", ToolRegistry([sign_in]), ToolLoopConfig[None](stream=stream)
+    call = ToolCall("1", "sign_in", '{"phrase": "plant-7145-x"}')
+    script = ScriptedProvider([call, "your phrase plant-7145-x is right"])
+    tool_loop_sync(RecordingProvider(script, path), registry, prompt, config=config)
+    assert "7145" not in path.read_text()
+    result = tool_loop_sync(ReplayProvider(path, matching=matching), registry, prompt, config=config)
+    assert result.text == "your phrase *** is right"
+    with pytest.raises(ConfigurationError, match="was not recorded"):
+        tool_loop_sync(ReplayProvider(path, matching=matching), registry, f"Now {prompt}", config=config)
+
+
+def test_pieces_of_arguments_that_may_have_a_secret_are_not_dumped() -> None:
+    text = '{"options": {"client_secret": "plant-7146-x"}}'
+    pieces = [ArgumentsDelta(0, "1", "by_open_name", text[at : at + 3]) for at in range(0, len(text), 3)]
+    assert {dump_event(each)["text"] for each in pieces} == {"***"}
+
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    registry = ToolRegistry([add, by_open_name])
+    assert len(registry) == 2
+    assert dump_event(ArgumentsDelta(0, "1", "add", '{"a": 1'))["text"] == '{"a": 1'
+
+
+def test_what_a_provider_quotes_of_a_secret_argument_is_struck_out(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(is_retryable: bool) -> ProviderError:
+        return ProviderError("Test", "no such phrase: plant-7147-x", is_retryable=is_retryable)
+
+    events: list[LoopEvent] = []
+    script: list[ToolCall | ProviderError] = [
+        ToolCall("1", "by_type", '{"phrase": "plant-7147-x"}'),
+        refuse(True),
+        refuse(False),
+    ]
+    config: ToolLoopConfig[None] = ToolLoopConfig(
+        on_event=events.append, provider_retry=ProviderRetryConfig(initial_backoff=0, jitter=0)
+    )
+    with pytest.raises(ProviderError, match=r"no such phrase: \*\*\*") as failure:
+        tool_loop_sync(ScriptedProvider(script), ToolRegistry([by_type]), "go", config=config)
+    shown = repr(failure.value) + repr(events) + json.dumps([dump_event(each) for each in events]) + caplog.text
+    assert shown.count("no such phrase: ***") >= 5
+    assert "7147" not in shown

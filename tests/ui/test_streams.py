@@ -684,3 +684,19 @@ async def test_files_go_in_and_out(dialect: Any) -> None:
     else:
         local["messages"][-1]["parts"] = [{"type": "file", "mediaType": "image/png", "url": "file:///etc/passwd"}]
     assert (await desk.refusal(local))[0] == 400
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", ["sign_in", "Sign-In"])
+async def test_an_interface_is_shown_no_secret_argument_nor_what_a_tool_repeats_of_it(dialect: Any, name: str) -> None:
+    @tool
+    def sign_in(password: str) -> str:
+        """Sign in."""
+        return f"welcome, {password}"
+
+    call = ToolCall("1", name, '{"password": "plant-7148-x"}')
+    desk = Desk(dialect, call, "Done.", tools=(sign_in, pay))
+    shown = [*await desk.ask(desk.question("go")), *await desk.follow()]
+    assert "welcome, ***" in str(shown)
+    assert "7148" not in "".join(str(each.get("delta") or each.get("inputTextDelta") or each) for each in shown)
+    assert "t:welcome, plant-7148-x" in await desk.messages()

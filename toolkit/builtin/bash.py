@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -32,6 +31,7 @@ from toolkit.builtin.file_tree import require_extra
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.calls.context import ToolContext
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
 from toolkit.runtime.processes import SupervisedProcess, Tail
 from toolkit.settings import PositiveInt, Seconds, check_fields

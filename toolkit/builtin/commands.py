@@ -18,7 +18,6 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from pathlib import PurePosixPath
@@ -28,6 +27,7 @@ import anyio
 from anyio import to_thread
 
 from toolkit.builtin.file_tree import expanded_braces
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
 from toolkit.runtime.isolation import run_isolated
 from toolkit.settings import FUNCTION, check_setting

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from functools import partial
@@ -19,6 +18,7 @@ from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
+from toolkit.logs import get_logger, secrets_in_use
 from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import Caller, ExecutionPolicy
     from toolkit.calls.registration import Registration
 
-_logger = logging.getLogger("toolkit.calls")
+_logger = get_logger("toolkit.calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,13 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
 
     Each of them can deny the call. A guard that raises denies it.
     """
+    if ready.registration.takes_secrets is False:
+        return await _ask_all(ready, policy)
+    with secrets_in_use(ready.find_secrets):
+        return await _ask_all(ready, policy)
+
+
+async def _ask_all(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
     guard = policy
     passed: list[Caller] = []
     asked: list[object] = []

@@ -7,7 +7,6 @@ part nothing is stored: a cache must not answer one user with the output of anot
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -26,6 +25,7 @@ from anyio import CancelScope, to_thread
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import digest_json, unique_json
+from toolkit.logs import get_logger
 from toolkit.private_files import make_private, write_ahead
 from toolkit.settings import Duration, check_setting, to_seconds
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from toolkit.calls.registration import Registration, ToolOptions
 
-_logger = logging.getLogger("toolkit.calls")
+_logger = get_logger("toolkit.calls")
 
 T = TypeVar("T")
 

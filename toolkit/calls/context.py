@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
@@ -24,6 +23,7 @@ from typing_extensions import TypeVar
 from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress, emit_and_wait
 from toolkit.chat.output import ToolOutput, copy_details, to_output
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolTimeoutError
+from toolkit.logs import get_logger
 from toolkit.runtime.backend import (
     CallClock,
     CancellationMark,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Scope
 
-_logger = logging.getLogger("toolkit.calls")
+_logger = get_logger("toolkit.calls")
 
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)
 

@@ -5,10 +5,10 @@ The whole text of a truncated output is stored under an id; the tool that reads 
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
+import traceback
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
@@ -22,17 +22,20 @@ from anyio import to_thread
 
 from toolkit.calls.events import (
     Observer,
+    ToolCallRefused,
     ToolEvent,
     ToolExecutionEnd,
     ToolExecutionUpdate,
     ToolProgress,
     emit_and_wait,
 )
+from toolkit.calls.prepare import find_secrets
 from toolkit.calls.provenance import label_output
 from toolkit.chat import ContentBlock, Message, TextBlock, ToolCall, ToolResult, Trust
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, RecordedError
+from toolkit.logs import get_logger
 from toolkit.redaction import Redact, without_secrets
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from toolkit.calls.registration import Registration
     from toolkit.runtime.backend import CallClock
 
-_logger = logging.getLogger("toolkit.calls")
+_logger = get_logger("toolkit.calls")
 
 _make_result = maker_of(ToolResult)
 
@@ -220,26 +223,38 @@ class RedactingObserver:
         await emit_and_wait(self._observer, await to_thread.run_sync(self._clean_event, event))
 
     def _clean_event(self, event: _Event) -> _Event:
-        match event:
-            case ToolExecutionEnd(result=result, error=error):
-                clean = redacted(ToolOutput(result.content, details=result.details), self._redact)
-                shown = replace(result, content=clean.content, details=clean.details)
-                return replace(event, result=shown, error=None if error is None else redact_error(error, self._redact))
-            case ToolExecutionUpdate(output=output):
-                return replace(event, output=redacted(replace(output), self._redact))
-            case ToolProgress(text=text):
-                return replace(event, text=self._redact(text))
-            case _:
-                return event
+        return redact_event(event, self._redact)
+
+
+def redact_refusal(
+    event: ToolCallRefused, call: ToolCall, registrations: Mapping[str, Registration[Any]]
+) -> ToolCallRefused:
+    """Return the event of a refused call without the call's secret arguments."""
+    secrets = find_secrets(registrations.get(event.tool_name), call.arguments)
+    return redact_event(event, partial(without_secrets, secrets=secrets)) if secrets else event
+
+
+def redact_event(event: _Event, redact: Redact) -> _Event:
+    """Return an event of a call without secrets, wherever a tool, a guard or a person repeats them."""
+    match event:
+        case ToolExecutionEnd(result=result, error=error) | ToolCallRefused(result=result, error=error):
+            clean = redacted(ToolOutput(result.content, details=result.details), redact)
+            shown = replace(result, content=clean.content, details=clean.details)
+            return replace(event, result=shown, error=None if error is None else redact_error(error, redact))
+        case ToolExecutionUpdate(output=output):
+            return replace(event, output=redacted(replace(output), redact))
+        case ToolProgress(text=text):
+            return replace(event, text=redact(text))
+        case _:
+            return event
 
 
 def redact_error(error: BaseException, redact: Redact) -> BaseException:
-    """Return an error with its traceback, as a `RecordedError` without secrets where its text shows any."""
-    text = str(error)
-    left = redact(text)
-    if left == text:
+    """Return an error with its traceback, as a `RecordedError` without secrets where it or its causes show any."""
+    shown = "".join(traceback.format_exception(error))
+    if redact(shown) == shown:
         return error
-    return RecordedError(type(error).__name__, left).with_traceback(error.__traceback__)
+    return RecordedError(type(error).__name__, redact(str(error))).with_traceback(error.__traceback__)
 
 
 class ResultStore:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
@@ -14,6 +13,7 @@ from toolkit.calls.provenance import CallTrust, Origin, TrustCondition
 from toolkit.calls.registration import Effect
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
+from toolkit.logs import get_logger
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import Settings, check_setting
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from toolkit.calls.registration import Registration
     from toolkit.schema import ArgumentsParser
 
-_logger = logging.getLogger("toolkit.calls")
+_logger = get_logger("toolkit.calls")
 
 PermissionAction: TypeAlias = Literal["allow", "deny", "ask"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from anyio import to_thread
@@ -22,13 +22,15 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
+from toolkit.logs import get_logger, secrets_in_use
 from toolkit.redaction import (
     MASK,
     clean_text,
     clean_texts,
     list_secret_texts,
-    may_name_secrets,
+    may_show_secrets,
     without_keys,
+    without_secrets,
 )
 from toolkit.schema.arguments import SHARED_BUDGET, TooMuchWorkError, WorkBudget, is_trial, may_hold_secrets
 from toolkit.schema.nodes import is_array, is_object
@@ -38,12 +40,13 @@ if TYPE_CHECKING:
     from toolkit.calls.argument_repair import RepairStep
     from toolkit.calls.policy import ExecutionPolicy
 
-_logger = logging.getLogger("toolkit.calls")
+_logger = get_logger("toolkit.calls")
 
 _LONG_TEXT = 30_000
 _LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
+NO_SECRETS: frozenset[str] = frozenset()
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -112,7 +115,11 @@ class Ready(Generic[Ctx]):
     def arguments_json(self) -> str:
         """The arguments as canonical JSON, for those who are shown the call: secrets are digests."""
         if self.shown_json is None:
-            self.shown_json = _show_json(self.registration.arguments.dump_json(self.arguments), len(self.arguments))
+            shown = self.registration.arguments.dump_json(self.arguments)
+            if '"secret:' in shown:  # the model may have written one into another argument, too
+                strike = partial(without_secrets, secrets=self._list_secrets())
+                shown = canonical_json(clean_texts(json.loads(shown), strike))
+            self.shown_json = _show_json(shown, len(self.arguments))
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -126,17 +133,12 @@ class Ready(Generic[Ctx]):
         return self.arguments.copy() if self._is_flat else self.copy_arguments(), shown
 
     def find_secrets(self) -> frozenset[str]:
-        """Return the texts of the secret arguments, which are struck out of the events of the call."""
-        arguments, found = self.registration.arguments, set[str]()
-        if '"secret:' not in self.arguments_json:
-            return frozenset()
+        """Return the texts of the secret arguments, which are struck out of the events and logs of the call."""
+        return self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
 
-        def add(secret: Any, path: object, is_marked: bool) -> None:
-            del path
-            found.update(list_secret_texts(secret, is_marked=is_marked))
-
-        arguments.nodes.replace_secrets(json.loads(arguments.dump_json(self.arguments, reveal_secrets=True)), add)
-        return frozenset(found)
+    def _list_secrets(self) -> frozenset[str]:
+        parser = self.registration.arguments
+        return find_secrets(self.registration, parser.dump_json(self.arguments, reveal_secrets=True))
 
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
@@ -178,15 +180,24 @@ class Refused:
     mistake: Literal["name", "arguments"] | None = None
 
 
+def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset[str]:
+    """Return the texts of the secret arguments in JSON text; none where it can't be read."""
+    found = set[str]()
+    if registration is None or not registration.may_take_secrets:
+        return NO_SECRETS
+
+    def add(secret: Any, path: object, is_marked: bool) -> None:
+        del path
+        found.update(list_secret_texts(secret, is_marked=is_marked))
+
+    with suppress(ValueError, RecursionError):
+        registration.arguments.nodes.replace_secrets(json.loads(text), add)
+    return frozenset(found)
+
+
 def _show_json(text: str, count: int) -> str:
     """Return the JSON of so many arguments without secrets in its texts, such as the logins of URLs."""
-    # Most texts have nothing that could give a value to a name, which takes a tenth of the time to find out.
-    is_simple = not ("=" in text or "<" in text or "|" in text or " -" in text or "\\" in text)
-    if (
-        (is_simple and text.count(":") == count)
-        or len(text) > _LONGEST_CLEANED
-        or not ("://" in text or may_name_secrets(text))
-    ):
+    if len(text) > _LONGEST_CLEANED or not may_show_secrets(text, count):
         return text
     return canonical_json(clean_texts(json.loads(text), clean_text))
 
@@ -226,7 +237,9 @@ def write_preview(registration: Registration[Any], arguments: Mapping[str, Any],
     write = registration.options.preview
     if write is not None:
         try:
-            return "\n".join(map(escape_in_text, clean_text(write(arguments)).split("\n")))
+            secrets = find_secrets(registration, registration.arguments.dump_json(dict(arguments), reveal_secrets=True))
+            shown = clean_text(without_secrets(write(arguments), secrets))
+            return "\n".join(map(escape_in_text, shown.split("\n")))
         except Exception:
             _logger.exception("the preview of %s raised; the arguments are shown as JSON", registration.name)
     with suppress(ValueError, RecursionError):  # of a text that only the parser of the tool reads: all is shown
@@ -266,7 +279,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
     registration = scope.registrations.get(call.name)
     repairs: tuple[ToolCallRepaired, ...] = ()
-    original, repaired = call, ""
+    original = call
     if registration is None:
         name = _repair_name(call, scope, policy)
         if isinstance(name, Refused):
@@ -278,6 +291,22 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         )
         registration = scope.registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
+    if registration.takes_secrets is False:
+        return _read_call(call, original, registration, scope, policy, repairs)
+    with secrets_in_use(partial(find_secrets, registration, call.arguments)):
+        return _read_call(call, original, registration, scope, policy, repairs)
+
+
+def _read_call(
+    call: ToolCall,
+    original: ToolCall,
+    registration: Registration[Ctx],
+    scope: Scope[Ctx],
+    policy: ExecutionPolicy,
+    repairs: tuple[ToolCallRepaired, ...],
+) -> Ready[Ctx] | Refused:
+    """Read the arguments of a call whose tool is known, and apply the rules."""
+    repaired = ""
     try:
         try:
             arguments = registration.parse_json(call.arguments)
@@ -392,7 +421,9 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
         need = rule
     if not need:
         return None
-    return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."
+    if not isinstance(need, str):
+        return f"Tool '{ready.call.name}' needs approval."
+    return without_secrets(need, ready.find_secrets())
 
 
 def _repair_arguments(

@@ -389,6 +389,8 @@ class Tool(Protocol[Ctx_contra]):
         ...
 
 
+BROWSER = "browser"
+"""The tag of tools that run in an interface."""
 _registered: WeakSet[Registration[Any]] = WeakSet()
 _registering = Lock()
 
@@ -402,6 +404,19 @@ def find_schemas(tool: str) -> list[Nodes]:
         known = list(_registered)
     named = [each.arguments.nodes for each in known if each.name == tool]
     return named or [each.arguments.nodes for each in known if each.arguments.nodes.takes_secrets]
+
+
+def hides_arguments(tool: str) -> bool:
+    """Return whether the arguments of a tool of this name are shown only when they are complete, without secrets.
+
+    A name that is no tool's may be repaired to that of any. The arguments of a tool that runs in a browser are for the
+    browser itself.
+    """
+    with _registering:
+        named = [each for each in _registered if each.name == tool]
+    if any(BROWSER in each.options.tags for each in named):
+        return False
+    return not named or any(each.may_take_secrets for each in named)
 
 
 class Registration(Generic[Ctx_contra]):

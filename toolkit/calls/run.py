@@ -6,7 +6,6 @@ the caller and other `BaseException` propagate.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, replace
@@ -29,7 +28,7 @@ from toolkit.calls.events import (
 )
 from toolkit.calls.output import RedactingObserver, RunMemory, append_note, redact_error, shape_result
 from toolkit.calls.policy import ExecutionPolicy
-from toolkit.calls.prepare import Ready, copy_values
+from toolkit.calls.prepare import NO_SECRETS, Ready, copy_values
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
@@ -45,7 +44,8 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
-from toolkit.redaction import without_keys, without_secrets
+from toolkit.logs import get_logger, use_secrets
+from toolkit.redaction import without_secrets
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CallClock,
@@ -61,8 +61,7 @@ from toolkit.settings import describe_value
 if TYPE_CHECKING:
     from toolkit.calls.registration import ToolRetryConfig
 
-_logger = logging.getLogger("toolkit.calls")
-_NO_SECRETS: frozenset[str] = frozenset()
+_logger = get_logger("toolkit.calls")
 _REPORTS = (ToolExecutionUpdate, ToolProgress)
 _make_start, _make_end = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
 
@@ -156,7 +155,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     """
     # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
     # an error output of that, and its end is emitted with the result.
-    call, registration, secrets = ready.call, ready.registration, _NO_SECRETS
+    call, registration, secrets = ready.call, ready.registration, NO_SECRETS
     if host.begin is not None:
         host.begin(call.id)
     if registration.takes_secrets is not False:
@@ -194,22 +193,26 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if left is not None:
         await left
     if crash is not None:
-        _raise_crash(call, crash, policy)
+        _raise_crash(call, crash, policy, secrets)
     return limited
 
 
 def _hide_secrets(ready: Ready[Any], host: CallHost[Ctx]) -> tuple[frozenset[str], CallHost[Ctx]]:
     """Return the secret arguments of a call, and the host with an observer that receives events without them."""
-    policy, secrets = host.policy, ready.find_secrets() if ready.registration.may_take_secrets else _NO_SECRETS
+    policy, secrets = host.policy, ready.find_secrets() if ready.registration.may_take_secrets else NO_SECRETS
+    if secrets:
+        use_secrets(lambda: secrets)  # nobody else has this context
     if not secrets or policy.observer is None:
         return secrets, host
     observer = RedactingObserver(policy.observer, secrets)
     return secrets, replace(host, policy=policy.observed_by(observer, policy.observed))
 
 
-def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy) -> None:
+def _raise_crash(call: ToolCall, crash: BaseException, policy: ExecutionPolicy, secrets: frozenset[str]) -> None:
     if policy.config.on_tool_exception == "raise":
-        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
+        error = ToolCrashedError(call.name, call.id, without_secrets(describe_error(crash), secrets))
+        error.struck_secrets = secrets
+        raise error from crash
 
 
 def _start_running(
@@ -573,7 +576,7 @@ class _Attempts(Generic[Ctx]):
         context, name = self._context, self._registration.name
 
         async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
-            words = without_keys(f"{type(error).__name__}: {error}")
+            words = f"{type(error).__name__}: {error}"
             text = "attempt %d of call %s of %s is repeated in %.1f s: %s"
             facts = {"call_id": context.call_id, "tool": name}
             _logger.warning(text, attempt, context.call_id, name, delay, words, extra=facts)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import make_adapter, write_json
-from toolkit.redaction import digest_of
+from toolkit.redaction import clean_text, digest_of
 from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class ToolCall:
     def __repr__(self) -> str:
         # Only the schema of the tool shows which arguments are secret.
         arguments = f"<{len(self.arguments):,} characters, {digest_of(self.arguments)[-6:]}>"
-        return f"{type(self).__qualname__}(id={self.id!r}, name={self.name!r}, arguments={arguments})"
+        return clean_text(f"{type(self).__qualname__}(id={self.id!r}, name={self.name!r}, arguments={arguments})")
 
     @property
     def unsaid(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from toolkit.cli.screen import Approver, Asking, Command, ExitCode, MisuseError,
 from toolkit.cli.sources import OpenedTools, leave_out_unusable, open_model, read_model, run_with_tools
 from toolkit.cli.tool_commands import count_tools, show_tools
 from toolkit.conversations import Conversations, MemoryStore
+from toolkit.dataclass import dataclass
 from toolkit.errors import ToolkitError
 from toolkit.evaluation import (
     ALL_KINDS,

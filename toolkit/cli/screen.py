@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from queue import SimpleQueue
@@ -30,6 +29,7 @@ import anyio
 import click
 
 from toolkit.calls.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolkitError
 from toolkit.foreign_text import escape_in_json, escape_in_name, escape_in_text, strip_hidden
 from toolkit.redaction import without_keys, without_secrets

@@ -5,7 +5,6 @@ The followers of all runs in a process share one thread, `EventWatch`, which fin
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -24,6 +23,7 @@ from toolkit.durable.rows import RunRows
 from toolkit.durable.storage import DatabaseThread, Storage, events, restore_lines, runs
 from toolkit.errors import DatabaseUnavailableError, DurableError
 from toolkit.events import load_event
+from toolkit.logs import get_logger
 from toolkit.loop.events import LoopEvent
 from toolkit.run_log.entries import RECORDS, read_line
 from toolkit.run_log.log import RunLog
@@ -31,7 +31,7 @@ from toolkit.run_log.stores import StoredLine, StoredRun
 from toolkit.runtime.backend import loop_waker
 from toolkit.stored_text import Encryption
 
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _CHUNK = 500
 _FIRST_SECONDS = 0.01
 _RUNNING_SECONDS = 0.02

@@ -6,7 +6,6 @@ rows of all runs of a worker in common transactions: emitting an event never wai
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, split_value
 from toolkit.durable.storage import DatabaseThread, Storage, events, insert_missing, runs, store_contents
 from toolkit.events import write_event
+from toolkit.logs import get_logger
 from toolkit.loop.approvals import describe_call_end, describe_refusal
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.feeds import CallDecided, ModelReplied, load_feed, write_denied
@@ -40,7 +40,7 @@ _MOST_WAITING = 20_000
 _DELTAS = (TextDelta, ReasoningDelta)
 _REPLAYED = {"model_replied", "tool_returned", "tool_suspended", "approval_decided"}
 _ENDS = (ResponseReceived, ToolExecutionEnd, ToolCallRefused, Done, Failed)
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _PIECE_SECONDS = 0.04
 """The time between two transactions with texts of replies."""
 _GAP_SECONDS = 0.01

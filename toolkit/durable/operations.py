@@ -6,7 +6,6 @@ transaction is long.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -22,6 +21,7 @@ from toolkit.durable.rows import COLUMNS, RunRow, RunRows, delete_runs, insert_l
 from toolkit.durable.storage import UNDESCRIBED, Storage, labels, runs
 from toolkit.errors import ConfigurationError, ToolkitError
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.settings import check_setting
 from toolkit.sql_database import database_now
 
@@ -30,7 +30,7 @@ SLICE = 500
 """The number of runs that are deleted, or described, in a transaction."""
 
 _AGES: Mapping[str, float] = {"1m": 60.0, "10m": 600.0, "1h": 3_600.0, "1d": 86_400.0, "7d": 604_800.0}
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _watched: list[tuple[Storage, Callable[[], tuple[Figures, bool]]]] = []  # a process has one worker
 _measured: set[object] = set()  # the meter providers that have the gauges
 

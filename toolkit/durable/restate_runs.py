@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
@@ -43,10 +42,11 @@ from toolkit.durable.rests import (
 )
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError, ToolkitError
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue
 from toolkit.settings import check_setting
 
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 _LONGEST_STEP = timedelta(days=7)
 """A longer step is suspended by the engine, and its calls are answered as interrupted."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, get_args
@@ -31,6 +31,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.request import callable_tools
+from toolkit.dataclass import dataclass
 from toolkit.errors import BadResponseError, ConfigurationError, ContextTooLongError, ProviderError, SchemaError
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, map_subschemas
 from toolkit.schema.projections import merge_nodes, simplify_unions

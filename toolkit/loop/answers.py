@@ -26,6 +26,7 @@ from toolkit.chat import ResponseFormat, ToolCall, ToolResult, UserMessage
 from toolkit.chat.provider import ArgumentsDelta, TextDelta
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
 from toolkit.json_text import write_json
+from toolkit.logs import secrets_in_use
 from toolkit.loop.config import ANSWER_TOOL, AnswerCheck, AnswerFormat, ToolLoopConfig
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged
@@ -455,7 +456,8 @@ class ExpectedAnswer(Generic[Out]):
             call, reader, {"answer": answer}, call, Scope(self.registrations), given=call.arguments
         )
         host = CallHost(run.ctx, replace(run.policy, observer=None, around=None), memory=memory)
-        result = await run_call(ready, host)
+        with secrets_in_use(ready.find_secrets):
+            result = await run_call(ready, host)
         self.value = memory.answers.get(call.id)
         return result
 

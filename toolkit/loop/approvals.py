@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from toolkit.calls.approval import (
     to_approval,
 )
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.calls.output import redact_refusal
 from toolkit.calls.prepare import (
     Ready,
     Refused,
@@ -44,6 +44,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.foreign_text import escape_in_json
 from toolkit.json_text import sign_json
+from toolkit.logs import get_logger
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.feeds import (
     CALLS_APPROVED,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from toolkit.loop.run import Run
     from toolkit.loop.snapshot import SavedLoop
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 _APPROVE = Approve()
 _NO_MISTAKES: Mapping[str, Literal["name", "arguments"]] = {}
@@ -314,7 +315,9 @@ class Approvals(Generic[Ctx]):
     ) -> ToolCallRefused:
         self._run.feed(CallDecided(call.id, Deny(reason), call.name))
         assert entry.result is not None
-        return describe_refusal(entry.result, self._run.registry.registrations, call.program, crash)
+        registrations = self._run.registry.registrations
+        refused = describe_refusal(entry.result, registrations, call.program, crash)
+        return redact_refusal(refused, call, registrations)
 
     # decisions that come later
 

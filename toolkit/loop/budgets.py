@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
@@ -26,13 +25,14 @@ from toolkit.errors import (
     RunStoppedError,
     TooManyRunsError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.middleware import Middleware, RequestInfo, RequestMiddleware, RequestProceed, RunInfo, RunProceed
 from toolkit.loop.outcome import UsageLimit
 from toolkit.loop.stopping import UsageLimits
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import FUNCTION, Duration, check_setting, describe_value, to_seconds
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 _CHARACTERS_PER_TOKEN = 4
 _MOST_IDLE = 10_000
 

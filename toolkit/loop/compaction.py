@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from toolkit.chat import (
     AssistantMessage,
@@ -18,6 +18,7 @@ from toolkit.chat import (
     is_untrusted,
     validate_transcript,
 )
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
 from toolkit.settings import check_setting
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, field, fields, replace
@@ -44,6 +43,7 @@ from toolkit.chat.request import SAMPLING_OPTIONS
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.loop.journal import Journal
 from toolkit.loop.listener import EventHook, hook_may_wait
 from toolkit.loop.middleware import Middleware, check_middleware
@@ -121,6 +121,10 @@ class Steering:
     def take_follow_up(self) -> list[Message]:
         """Remove and return the next follow-up, as a list of at most one."""
         return [self._follow_ups.popleft()] if self._follow_ups else []
+
+    def take_unlogged(self) -> list[str]:
+        """Return, once, the keys that the log of a run needs of the messages taken since the last call; none here."""
+        return []
 
 
 def _as_message(message: str | Message) -> Message:
@@ -594,7 +598,7 @@ DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()
 """The default settings."""
 
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
 """The start of a loop: a question, a transcript, a request with its settings, or a saved loop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, TypeAlias, get_args
 
 from toolkit.calls.events import (
@@ -101,7 +102,7 @@ class Failed(Stamped):
     error: Exception
     iterations: int
     usage: Usage
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = field(default=(), repr=False)
 
 
 LoopEvent: TypeAlias = (

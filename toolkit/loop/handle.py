@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from toolkit.calls.registration import Ctx
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.chat.provider import TextDelta
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
+from toolkit.logs import get_logger
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import (
     ANSWER_TOOL,
@@ -49,7 +49,7 @@ from toolkit.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from toolkit.loop.answers import PartialAnswers
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 # Where something is called on the class itself, a checker takes the class's own variables for their defaults.
 OtherCtx = TypeVar("OtherCtx")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart, ToolExecu
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, Stamped, TextDelta
 from toolkit.chat.provider import Delta
 from toolkit.errors import ConfigurationError
+from toolkit.logs import get_logger
 from toolkit.loop.events import LOOP_EVENTS, LoopEvent
 from toolkit.runtime.backend import cancellation_mark, make_scope, make_waiter
 from toolkit.settings import FUNCTION, check_setting, describe_value
@@ -61,7 +61,7 @@ class Bell:
             raise
 
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
 """Receives each event, in order. An exception is logged and changes nothing else."""

@@ -8,7 +8,6 @@ composes the middleware of one run: each method wraps the next one, the outermos
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -44,12 +43,13 @@ from toolkit.errors import (
     RunStoppedError,
     UnknownToolNameError,
 )
+from toolkit.logs import get_logger
 from toolkit.loop.events import LoopEvent, SubAgentEvent
 from toolkit.loop.outcome import Aborted, MissingSteps, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
 from toolkit.settings import FUNCTION, Settings, check_fields, check_setting, describe_value
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 T = TypeVar("T")
 Given = TypeVar("Given")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
@@ -12,10 +11,11 @@ import anyio
 
 from toolkit.backoff import run_again
 from toolkit.calls.output import READER, ResultStore
-from toolkit.calls.prepare import Scope
+from toolkit.calls.prepare import Scope, find_secrets
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended
 from toolkit.chat import (
+    AssistantMessage,
     ChatRequest,
     ChatResponse,
     Provider,
@@ -30,13 +30,14 @@ from toolkit.chat.provider import Delta, find_capabilities
 from toolkit.chat.request import EarlierTools
 from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError, RunStoppedError
+from toolkit.logs import get_logger
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
 from toolkit.loop.stopping import describe_for_log
-from toolkit.redaction import without_keys
+from toolkit.redaction import without_secrets
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.registry import ToolRegistry
@@ -248,7 +249,7 @@ class Offer(Generic[Ctx]):
         return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
 
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 
 _make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
@@ -356,6 +357,7 @@ class ModelRequests:
                 self._check_calls(response)
         except ProviderError as error:
             spent = error.usage
+            self._strike_secrets(error)
             raise
         except RunStoppedError as stop:
             spent = stop.usage
@@ -368,6 +370,22 @@ class ModelRequests:
                 budget.settle_request(request.max_tokens, spent)
         self._partial.clear()
         return response
+
+    def _strike_secrets(self, error: ProviderError) -> None:
+        """Strike the secret arguments of calls out of a failure, since a provider may quote what it was sent."""
+        replies = [message for message in self._run.state.messages if isinstance(message, AssistantMessage)]
+        registrations, shown = self._run.registry.registrations, str(error)
+        found = [
+            secret
+            for reply in replies
+            for call in reply.tool_calls
+            for secret in find_secrets(registrations.get(call.name), call.arguments)
+            if secret in shown
+        ]
+        if found:
+            error.struck_secrets = frozenset(found)
+            error.message = without_secrets(error.message, found)
+            error.args = (without_secrets(shown, found),)
 
     def _start_request(self, request: ChatRequest, listener: Listener | None, attempt: int) -> Awaitable[ChatResponse]:
         """Return a request to be awaited: whole or streamed, inside of the middleware, until its deltas are read."""
@@ -421,7 +439,7 @@ class ModelRequests:
             self._partial.clear()  # the next one says it again
             run_id, facts = self._run.frame.run_id, describe_for_log(self._run.frame)
             text = "request %d of run %s is made again in %.1f s: %s"
-            _logger.warning(text, attempt, run_id, delay, without_keys(str(error)), extra=facts)
+            _logger.warning(text, attempt, run_id, delay, error, extra=facts)
             if listener is not None:
                 await listener.emit_all([ProviderRetried(attempt=attempt, delay=delay, error=error)])
 

@@ -29,6 +29,7 @@ from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ToolCall,
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, ContextTooLongError, LoopError, LoopUsageError, ProviderError
+from toolkit.logs import get_logger
 from toolkit.loop.approvals import Approvals, describe_call_end, describe_refusal
 from toolkit.loop.compaction import ask_compaction
 from toolkit.loop.config import (
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
     from toolkit.loop.journaling import RunJournal
     from toolkit.loop.snapshot import SavedLoop
 
-_logger = logging.getLogger("toolkit.loop")
+_logger = get_logger("toolkit.loop")
 _make_reply, _make_result = maker_of(ResponseReceived), maker_of(ToolLoopResult)
 _NOTE = "The run ended with this; `messages` of this exception is its transcript, and `usage` what it used."
 _NO_USAGE = Usage()

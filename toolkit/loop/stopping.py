@@ -18,7 +18,7 @@ from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, MaxDepthExceededError
 from toolkit.loop.outcome import LoopDetected, LoopDetectionAction, UsageLimit
-from toolkit.redaction import without_keys
+from toolkit.redaction import Scrubber
 from toolkit.settings import (
     FUNCTION,
     NonNegativeFloat,
@@ -658,8 +658,9 @@ def find_frame() -> LoopFrame | None:
 
 
 def describe_for_log(frame: LoopFrame) -> dict[str, object]:
-    """Return the attributes of a run for log records: its ids and its metadata."""
-    return {"run_id": frame.run_id, "loop_id": frame.loop_id, "run_metadata": dict(frame.metadata or {})}
+    """Return the attributes of a run for log records: its ids and its metadata, without secrets."""
+    metadata = Scrubber()({"metadata": dict(frame.metadata or {})})["metadata"]
+    return {"run_id": frame.run_id, "loop_id": frame.loop_id, "run_metadata": metadata}
 
 
 class RunFacts(logging.Filter):
@@ -682,20 +683,8 @@ class RunFacts(logging.Filter):
         return True
 
 
-class _CleanTracebacks(logging.Filter):
-    """Formats tracebacks without secrets; the exception of the record is unchanged."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and record.exc_text is None:
-            shown = logging.Formatter().formatException(record.exc_info)
-            clean = without_keys(shown)
-            record.exc_text = None if clean == shown else clean
-        return True
-
-
 for _name in ("toolkit.calls", "toolkit.loop", "toolkit.agents"):
     logging.getLogger(_name).addFilter(RunFacts())
-    logging.getLogger(_name).addFilter(_CleanTracebacks())
 
 
 @dataclass(slots=True)

@@ -10,13 +10,13 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from string import ascii_lowercase
 from typing import Any, Literal, TypeAlias
 
 from toolkit.calls.argument_repair import repair_arguments
 from toolkit.chat import ToolCall
+from toolkit.dataclass import dataclass
 from toolkit.parsing.calls import (
     ARGUMENTS,
     CALL_KEYS,

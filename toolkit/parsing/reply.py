@@ -10,11 +10,12 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.dataclass import dataclass
 from toolkit.parsing.calls import (
     MOST_CALLS,
     SPACES,

@@ -6,9 +6,8 @@ Calls are read by `read_reply`, and carried out as in a loop.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Generic, cast
 
 import anyio
@@ -25,14 +24,16 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.calls.output import RunMemory
+from toolkit.calls.output import RunMemory, redact_refusal
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all
 from toolkit.calls.registration import Ctx, Tool, ToolOptions
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
+from toolkit.logs import get_logger, secrets_in_use
 from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import read_reply
 from toolkit.parsing.wording import read_limits, wording_of
@@ -44,7 +45,7 @@ from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 
-_logger = logging.getLogger("toolkit.parsing")
+_logger = get_logger("toolkit.parsing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,25 +265,28 @@ class ToolUsage(Generic[Ctx]):
         for repair in prepared.repairs:
             self._emit_event(repair)
         if isinstance(prepared, Refused):
-            return self._refuse_call(prepared.result)
+            return self._refuse_call(call, prepared.result)
         if self.refuses_repeated_calls and _describe_call(prepared) == self._last:
             return self._refuse_call(
+                call,
                 error_result(
                     prepared.call,
                     f"You have just called {prepared.call.name} with the same arguments, and it was not run again. "
                     "Use the result that you have, or try something else.",
-                )
+                ),
             )
         verdict = await authorize(prepared, policy)
         if not isinstance(verdict, Approve):
-            return self._refuse_call(write_refusal(prepared, verdict))
-        result = await run(prepared, CallHost(cast("Ctx", self._ctx), policy, memory=self._memory))
+            return self._refuse_call(call, write_refusal(prepared, verdict))
+        with secrets_in_use(prepared.find_secrets):
+            result = await run(prepared, CallHost(cast("Ctx", self._ctx), policy, memory=self._memory))
         if not result.is_error:
             self._last = _describe_call(prepared)
         return result
 
-    def _refuse_call(self, result: ToolResult) -> ToolResult:
-        self._emit_event(ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result))
+    def _refuse_call(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        event = ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result)
+        self._emit_event(redact_refusal(event, call, self.registry.registrations))
         return result
 
     def _add_reminder(self, result: ToolResult) -> ToolResult:

@@ -24,7 +24,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
@@ -49,6 +49,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.request import Capabilities
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderAuthError, ProviderError
 from toolkit.foreign_text import find_lone_halves, may_have_surrogates, repair_surrogates
 from toolkit.http_client import (

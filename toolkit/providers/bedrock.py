@@ -17,7 +17,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, assert_never, cast
 from urllib.parse import quote
@@ -48,6 +48,7 @@ from toolkit.chat import (
     Usage,
 )
 from toolkit.chat.request import Capabilities, describe_with_hints
+from toolkit.dataclass import dataclass
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderAuthError, naming_extra
 from toolkit.http_client import BoundedClient
 from toolkit.json_text import write_json

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast, get_args
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import ProviderWrapper
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.providers.servers import SERVERS
 from toolkit.settings import check_setting

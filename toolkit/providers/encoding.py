@@ -23,7 +23,6 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, assert_never, cast
@@ -49,6 +48,7 @@ from toolkit.chat import (
     UserMessage,
     VendorTool,
 )
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.json_text import write_json
 from toolkit.schema import project_openai_strict

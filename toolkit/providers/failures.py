@@ -7,16 +7,16 @@ and attributes, and so have those of the HTTP clients, so they are distinguished
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     BadResponseError,
     ContentFilteredError,
@@ -28,6 +28,7 @@ from toolkit.errors import (
 )
 from toolkit.foreign_text import shorten_to_line
 from toolkit.http_client import ReplyTooLargeError, Stage
+from toolkit.logs import get_logger
 from toolkit.providers.encoding import as_items, as_text
 from toolkit.redaction import cut_causes, without_secrets
 
@@ -61,7 +62,7 @@ _NOTICEABLE_DELAY = 0.5
 _LONGEST_PAUSE = 30.0
 _STAGES: dict[str, Stage] = {"PoolTimeout": "queued", "ConnectTimeout": "connecting", "ReadTimeout": "sent"}
 
-_logger = logging.getLogger("toolkit.providers")
+_logger = get_logger("toolkit.providers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

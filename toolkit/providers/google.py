@@ -22,7 +22,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, assert_never, cast
 
@@ -56,6 +56,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.request import Capabilities, describe_with_hints
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     BadResponseError,
     ConfigurationError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -14,13 +13,14 @@ from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, Stre
 from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError, naming_extra
+from toolkit.logs import get_logger
 from toolkit.settings import FUNCTION, check_setting, describe_value
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
 
 
-_logger = logging.getLogger("toolkit.providers")
+_logger = get_logger("toolkit.providers")
 
 PriceFunction: TypeAlias = Callable[[str, Usage], float | None]
 """Returns the cost of a model's answer from the model's name and the usage; None if it is unknown."""

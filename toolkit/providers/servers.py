@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.providers.encoding import ChatDialect
 

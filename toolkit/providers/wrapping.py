@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
@@ -36,14 +35,15 @@ from toolkit.chat.provider import (
 )
 from toolkit.errors import ConfigurationError, ProviderError, RateLimitedError
 from toolkit.json_text import digest_json, write_json
+from toolkit.logs import get_logger
 from toolkit.loop.budgets import CountedTokens, RequestRate, estimated_tokens
-from toolkit.redaction import digest_of, replace_fields, without_keys
+from toolkit.redaction import digest_of, replace_fields
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import Duration, check_setting, describe_value, to_seconds
 
 _SUPPORT = get_args(Support)  # the best first
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
-_logger = logging.getLogger("toolkit.providers")
+_logger = get_logger("toolkit.providers")
 
 
 def compact_on_server(
@@ -262,7 +262,7 @@ class FallbackProvider:
             for earlier in failed:
                 error.add_note(f"asked before: {earlier}")
             raise error
-        _logger.warning("%s; asking the next provider", without_keys(str(error)))
+        _logger.warning("%s; asking the next provider", error)
         failed.append(error)
 
 

@@ -9,7 +9,6 @@ page or a program in this or another process. Anyone who can write to the log ca
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -31,6 +30,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.events import write_event
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.loop.events import Done, Failed, LoopEvent, ProviderRetried, ResponseReceived
 from toolkit.loop.middleware import Middleware, RequestInfo, RequestProceed, RunInfo, RunProceed
 from toolkit.run_log.entries import (
@@ -54,7 +54,7 @@ from toolkit.settings import check_setting
 
 recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
 """The loop that is being logged, for questions to a person on its behalf."""
-_logger = logging.getLogger("toolkit.run_log")
+_logger = get_logger("toolkit.run_log")
 _MOST_WAITING = 20_000
 _MOST_DELTAS_WAITING = 5_000  # their text comes again with the whole reply
 _BATCH = 2_000

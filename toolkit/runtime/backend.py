@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import math
 import os
 import sys
@@ -31,6 +30,7 @@ from anyio.abc import TaskStatus
 from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
 from toolkit.errors import ToolFailedError
+from toolkit.logs import get_logger
 
 if sys.version_info < (3, 12):
     from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -38,7 +38,7 @@ if sys.version_info < (3, 12):
     _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
 
 
-_logger = logging.getLogger("toolkit.runtime")
+_logger = get_logger("toolkit.runtime")
 
 AsyncioCancelledError = asyncio.CancelledError
 

@@ -23,18 +23,20 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, BinaryIO, Literal, Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
+from toolkit.dataclass import dataclass
+from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.backend import LoopLocal
 
-_logger = logging.getLogger("toolkit.runtime")
+_logger = get_logger("toolkit.runtime")
 
 # Variables with which programs find files and the user's language; none of them is secret.
 _INHERITED = frozenset(
@@ -64,6 +66,20 @@ def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, s
         for name, value in os.environ.items()
         if name in allowlist or name.upper() in _INHERITED or name.startswith("LC_")
     }
+
+
+def take_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Return the standard input and output of this process, for a protocol.
+
+    The code that it runs, and its children, get an empty input and the standard error in their place.
+    """
+    sys.stdout.flush()
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    os.dup2(2, 1)
+    return requests, answers
 
 
 def describe_end(code: int | None) -> str:

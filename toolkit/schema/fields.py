@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 import math
 import types
 import typing
@@ -35,6 +34,7 @@ from pydantic_core import (
 from pydantic_core.core_schema import CoreConfig
 
 from toolkit.errors import SchemaError
+from toolkit.logs import get_logger
 from toolkit.schema.docstring import Documentation, DocumentedParameter, read_attributes
 from toolkit.schema.json_schema import (
     add_none,
@@ -55,7 +55,7 @@ from toolkit.schema.json_schema import (
 )
 from toolkit.schema.signature import NOTHING, UNIONS, Parameter, Signature, rebuild_hint
 
-_logger = logging.getLogger("toolkit.schema")
+_logger = get_logger("toolkit.schema")
 _MOST_KEPT = 512
 _ONLY_KEY = "value"
 _UNCOMPILABLE = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -20,6 +19,7 @@ from pydantic_core import (
 
 from toolkit.errors import InvalidArgumentsError
 from toolkit.json_text import canonical_json, without_addresses
+from toolkit.logs import get_logger
 from toolkit.schema.arguments import (
     check_depth,
     check_text,
@@ -41,7 +41,7 @@ _PLAIN_KINDS = frozenset({"str", "int", "float", "bool", "none"})
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 _LONGEST_TUPLE = 1_000
 _CRASHES = (Exception, SystemExit)
-_logger = logging.getLogger("toolkit.schema")
+_logger = get_logger("toolkit.schema")
 
 
 class _GivenArguments(dict[str, Any]):

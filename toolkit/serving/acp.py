@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 import os
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.metadata import version
 from inspect import isawaitable
 from pathlib import Path
@@ -32,7 +31,9 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import Ctx
 from toolkit.conversation_stores import MemoryStore
 from toolkit.conversations import Conversations, TurnStream
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolkitError, naming_extra
+from toolkit.logs import get_logger
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.outcome import Cancelled, MaxIterations, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark
@@ -49,7 +50,7 @@ with naming_extra("acp"):
 
 __all__ = ["AcpEditor", "serve_acp"]
 
-_logger = logging.getLogger("toolkit.serving")
+_logger = get_logger("toolkit.serving")
 _INTERNAL_ERROR = -32603
 _LONGEST_OUTPUT = 100_000
 _MOST_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -288,7 +289,9 @@ class _Agent:
         if not saved.version:
             raise acp.RequestError.resource_not_found(session_id)
         opened = await self._open_session(session_id, cwd, mcp_servers or ())
-        for update in (update for message in saved.messages for update in _replay_message(message)):
+        for update in (
+            update for message in events.show_messages(saved.messages) for update in _replay_message(message)
+        ):
             await opened.editor.show(update)
         return schema.LoadSessionResponse()
 

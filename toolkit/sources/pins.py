@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
@@ -17,11 +16,12 @@ from pydantic_core import from_json
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.foreign_text import escape_in_text
+from toolkit.logs import get_logger
 from toolkit.schema.nodes import is_object
 
 __all__ = ["PinnedChange", "ToolPins"]
 
-_logger = logging.getLogger("toolkit.sources.pins")
+_logger = get_logger("toolkit.sources.pins")
 
 _VERSION = 1
 _MOST_FILE_BYTES = 32_000_000

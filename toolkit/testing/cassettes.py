@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property, partial
 from io import FileIO
@@ -36,11 +35,12 @@ from toolkit.chat.provider import (
     response_from_plain,
     response_to_plain,
 )
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private
-from toolkit.redaction import Scrubber, mask_leaves
-from toolkit.schema.nodes import Nodes
+from toolkit.redaction import MASK, Scrubber, mask_leaves
+from toolkit.schema.nodes import Nodes, is_array, is_object
 from toolkit.settings import check_setting
 
 Matching: TypeAlias = Literal["strict", "lenient"]
@@ -89,7 +89,7 @@ class RecordingProvider(ProviderWrapper):
     ) -> None:
         super().__init__(provider)
         self._path = Path(path)
-        self._scrub = Scrubber(secrets, secret_words, replace=mask_leaves)
+        self._make_scrubber = _scrubber_maker(secrets, secret_words)
         self._lock = Lock()
         prepare_file(self._path)
 
@@ -128,10 +128,9 @@ class RecordingProvider(ProviderWrapper):
 
     async def _append_exchange(self, *, events: Sequence[CassetteJson] | None = None, **exchange: Any) -> None:
         def append() -> None:
+            whole = exchange if events is None else {**exchange, "events": events}
+            clean = _scrub_exchange(self._make_scrubber(), whole)
             with self._lock:
-                clean = _scrub_exchange(self._scrub, exchange)
-                if events is not None:
-                    clean["events"] = self._scrub.events(events)
                 append_exchange(self._path, clean)
 
         with anyio.CancelScope(shield=True):  # no cancellation between a response and its record
@@ -174,7 +173,7 @@ class ReplayProvider:
         check_setting("matching", matching, *get_args(Matching))
         self._path = Path(path)
         self._matching: Matching = matching
-        self._scrub = Scrubber(secrets, secret_words, replace=mask_leaves)
+        self._make_scrubber = _scrubber_maker(secrets, secret_words)
         self._lock = Lock()
         self._exchanges = read_exchanges(self._path)
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
@@ -242,9 +241,13 @@ class ReplayProvider:
                     except _UNREADABLE as error:
                         raise _explain_line(self._path, exchange.line, error) from error
                     self._places.setdefault(key, []).append(place)
-            clean = _scrub_exchange(self._scrub, {"request": request_to_plain(request)})["request"]
+        clean = _scrub_exchange(self._make_scrubber(), {"request": request_to_plain(request)})["request"]
         compared = self._normalize_request(clean, method)
-        return compared, self._places.get(write_json(compared, sort_keys=True), ())
+        found = self._places.get(write_json(compared, sort_keys=True))
+        if found is None:  # as a secret that only the reply told of is struck out of the recorded request, too
+            masked = [key for key in self._places if MASK in key and _fits_masked(json.loads(key), compared)]
+            found = [place for key in masked for place in self._places[key]]
+        return compared, found
 
     def _normalize_request(self, asked: CassetteJson, method: Method) -> CassetteJson:
         if self._matching == "strict":
@@ -274,12 +277,44 @@ class ReplayProvider:
         return f"{what}; {again}. The next one that was recorded differs so:\n{difference}"
 
 
+def _scrubber_maker(secrets: Iterable[str], words: Iterable[str]) -> Callable[[], Scrubber]:
+    """Return a function that makes the scrubber of one exchange."""
+    return partial(Scrubber, tuple(secrets), tuple(words), replace=mask_leaves, is_learning=True)
+
+
 def _scrub_exchange(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
     """Return an exchange without secrets, including those that the schemas of the request's tools mark."""
     for tool in exchange["request"].get("tools") or ():
         scrub.learn_tool(tool["name"], partial(Nodes, tool["parameters"]))
-    clean: CassetteJson = scrub.clean_whole(exchange)
-    return clean
+    known = scrub.secrets
+    clean = _scrub_parts(scrub, exchange)
+    return clean if scrub.secrets == known else _scrub_parts(scrub, clean)
+
+
+def _scrub_parts(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
+    return {name: scrub.events(part) if name == "events" else scrub(part) for name, part in exchange.items()}
+
+
+def _fits_masked(recorded: Any, asked: Any) -> bool:
+    """Return whether JSON values are equal, but for what masks have taken the place of."""
+    if isinstance(recorded, str) and isinstance(asked, str):
+        first, *parts = recorded.split(MASK)
+        if not parts or not asked.startswith(first):
+            return recorded == asked
+        last, place = parts.pop(), len(first)
+        for part in parts:
+            found = asked.find(part, place)
+            if found < 0:
+                return False
+            place = found + len(part)
+        return len(asked) - len(last) >= place and asked.endswith(last)
+    if is_object(recorded) and is_object(asked):
+        return recorded.keys() == asked.keys() and all(
+            _fits_masked(part, asked[name]) for name, part in recorded.items()
+        )
+    if is_array(recorded) and is_array(asked):
+        return len(recorded) == len(asked) and all(map(_fits_masked, recorded, asked))
+    return bool(recorded == asked)
 
 
 def _describe_message(message: Mapping[str, Any]) -> list[list[Any]]:

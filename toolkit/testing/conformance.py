@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -55,6 +55,7 @@ from toolkit.chat import (
     load_messages,
 )
 from toolkit.chat.provider import closing
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     BadResponseError,
     ContextTooLongError,

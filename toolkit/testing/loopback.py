@@ -7,9 +7,11 @@ import socket
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from toolkit.dataclass import dataclass
 
 __all__ = ["Answer", "Hang", "Server", "closed_port", "serving"]
 

@@ -27,6 +27,7 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
+from toolkit.calls.registration import hides_arguments
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantMessage,
@@ -48,6 +49,7 @@ from toolkit.chat import (
 from toolkit.chat.messages import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
+from toolkit.events import show_messages
 from toolkit.foreign_text import replace_surrogates
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
@@ -57,7 +59,7 @@ from toolkit.loop.outcome import Cancelled, Complete, ToolLoopResult
 Chunk: TypeAlias = Any
 """An event of a dialect: `ag_ui.core.BaseEvent`, or a chunk of a UI-message stream as JSON values."""
 
-_DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)[^,]*;base64,(?P<data>.*)", re.DOTALL)
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 _FINISHES: Mapping[str | None, str] = {
     **dict.fromkeys((None, "typed_answer", "result_as_answer"), "stop"),
     "max_tokens": "length",
@@ -185,7 +187,8 @@ class Translator:
             case ArgumentsDelta():
                 return self._add_arguments(event)
             case ResponseReceived(response=response):
-                return self._take_reply(response.message)
+                [shown] = show_messages([response.message])
+                return self._take_reply(cast("AssistantMessage", shown))
             case ProviderRetried():
                 chunks = [*self._close_part(), *self._take_back()]
                 self._begin_reply()
@@ -233,7 +236,7 @@ class Translator:
 
     def _add_arguments(self, delta: ArgumentsDelta) -> list[Chunk]:
         place, name = delta.index, delta.tool_name
-        if name == ANSWER_TOOL:
+        if name == ANSWER_TOOL or hides_arguments(name):  # the latter are shown with the whole reply
             return []
         if place not in self._calls:
             self._early[place] = self._early.get(place, "") + delta.text
@@ -705,10 +708,13 @@ def _make_media(url: str, media_type: str, name: str) -> ContentBlock:
     Raises:
         ValueError: The URL is neither of the web nor has the data in it.
     """
-    found, data = _DATA_URL.fullmatch(url), None
-    if found is not None:
+    head, comma, encoded = url.partition(",")
+    named, *parameters = head.removeprefix("data:").split(";")
+    data = None
+    is_data = head.startswith("data:") and comma and parameters[-1:] == ["base64"]
+    if is_data and _MEDIA_TYPE.fullmatch(named):
         try:
-            data, url, media_type = base64.b64decode(found["data"], validate=True), "", found["type"]
+            data, url, media_type = base64.b64decode(encoded, validate=True), "", named
         except binascii.Error as error:
             raise ValueError(f"the data of a file is no Base64: {error}") from None
     elif not url.startswith(("https://", "http://")):

@@ -7,7 +7,6 @@ from the stored conversation, once the turn is over.
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
 from collections import deque
@@ -28,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolkit.calls.approval import Approval, Approve, Defer, put_off_asked
 from toolkit.calls.events import ToolExecutionEnd
-from toolkit.calls.registration import Ctx
+from toolkit.calls.registration import BROWSER, Ctx
 from toolkit.chat import Message, Provider, ToolResult, UserMessage
 from toolkit.chat.output import ToolOutput
 from toolkit.conversations import Conversations, ConversationTurn
@@ -38,6 +37,8 @@ from toolkit.errors import (
     ConversationStoreError,
     ToolkitError,
 )
+from toolkit.events import show_messages
+from toolkit.logs import get_logger
 from toolkit.loop.answers import PartialAnswers, read_partials
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
@@ -61,8 +62,7 @@ from toolkit.ui.viewer import Pages, gate_app, serve_pages
 
 __all__ = ["AgUiTranslator", "Dialect", "InterfaceStreams", "Posted", "UiMessageTranslator", "serve_chat"]
 
-_logger = logging.getLogger("toolkit.ui")
-_BROWSER = "browser"
+_logger = get_logger("toolkit.ui")
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
 _MOST_TOOLS = 128
@@ -156,11 +156,11 @@ class InterfaceStreams(Generic[Ctx]):
     def runs_in_browser(self, call: PendingApproval) -> bool:
         """Return whether a call runs in the interface: its tool has the tag, or the interface brought it along."""
         found = self.registry.registrations.get(call.tool_name)
-        return not call.agent and (found is None or _BROWSER in found.options.tags)
+        return not call.agent and (found is None or BROWSER in found.options.tags)
 
     def store(self, messages: Sequence[Message], pending: Sequence[PendingApproval]) -> Stored:
         """Return a conversation as translators take it."""
-        return Stored(messages=messages, pending=pending, in_browser=self.runs_in_browser)
+        return Stored(messages=show_messages(messages), pending=pending, in_browser=self.runs_in_browser)
 
     async def _take_post(self, dialect: Dialect, request: Request) -> Response:
         if not request.headers.get("content-type", "").startswith("application/json"):
@@ -513,11 +513,11 @@ class _BrowserCalls(Middleware[Any]):
 
     async def guard_call(self, call: CallInfo[Any]) -> Approval | None:
         """Put a call off that only the browser can run."""
-        return Defer() if _BROWSER in call.tags else None
+        return Defer() if BROWSER in call.tags else None
 
     async def around_call(self, call: CallInfo[Any], proceed: CallProceed) -> ToolOutput:
         """Return the result that the browser sent."""
-        return self._results[call.call_id] if _BROWSER in call.tags else await proceed()
+        return self._results[call.call_id] if BROWSER in call.tags else await proceed()
 
 
 def name_reply(stored: Stored) -> str:
@@ -543,7 +543,7 @@ def _add_tools(registry: ToolRegistry[Any], posted: Posted) -> ToolRegistry[Any]
     if len(posted.tools) > _MOST_TOOLS:
         raise ConfigurationError(f"an interface may bring {_MOST_TOOLS} tools along")
     made = [
-        tool_from_schema(each.name, each.description, each.parameters, lambda _: "", tags={_BROWSER})
+        tool_from_schema(each.name, each.description, each.parameters, lambda _: "", tags={BROWSER})
         for each in posted.tools
     ]
     return registry | ToolRegistry(made)

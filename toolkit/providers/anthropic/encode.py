@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, assert_never, cast
 
@@ -37,6 +37,7 @@ from toolkit.chat import (
     VendorTool,
 )
 from toolkit.chat.request import describe_with_hints
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.providers.encoding import (
     BEGINNING_LEFT_OUT,

@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ import anyio.to_thread
 
 from toolkit.chat import ChatRequest, ChatResponse, Freeform, Provider, StreamEvent, UserMessage
 from toolkit.chat.provider import closing
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError, ProviderTimeoutError
 from toolkit.guided import (
     DEFAULT_STEPS,

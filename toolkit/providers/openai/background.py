@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 import anyio
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
 from toolkit.providers.adapter import Exchange, Pieces, WholeAnswer
 from toolkit.providers.encoding import as_text

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeAlias, Unpack, assert_never, cast
 
@@ -50,6 +50,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.request import Capabilities, describe_with_hints
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.providers.adapter import Decoder, Exchange, PartialCall

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from toolkit.chat import ImageBlock, ToolCall, ToolDefinition, ToolResult, VendorTool
+from toolkit.dataclass import dataclass
 from toolkit.providers.encoding import (
     JsonObject,
     as_count,

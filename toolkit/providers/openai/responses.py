@@ -19,7 +19,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from hashlib import sha256
 from operator import itemgetter
@@ -53,6 +53,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.request import Capabilities, Support, describe_with_hints
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.providers.adapter import Decoder, Exchange, PartialCall, split_compacted
 from toolkit.providers.encoding import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import secrets
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypedDict, assert_never, cast, get_args, overload
 from urllib.parse import quote
 from weakref import WeakKeyDictionary, WeakSet
@@ -42,7 +41,9 @@ from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, T
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import is_nothing
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError, ToolError
+from toolkit.logs import get_logger
 from toolkit.runtime.backend import loop_waker, start_detached
 from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw_schema import RawSchema
@@ -61,7 +62,7 @@ from toolkit.tools.registry import ToolRegistry
 _WRITTEN_AS_JSON = ("const", "enum", "format", "pattern")
 """Words by which the schema of a string is not that of a plain `str`: a date is written in quotes."""
 _CHECKERS: WeakKeyDictionary[Registration[Any], RawSchema | None] = WeakKeyDictionary()
-_logger = logging.getLogger("toolkit.serving")
+_logger = get_logger("toolkit.serving")
 
 _WAITING_REPORTS = 64
 _LONGEST_REPORT = 2_000

@@ -6,11 +6,10 @@ takes long, or asks its user something, becomes a task where the client knows th
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -30,9 +29,11 @@ from mcp.types.jsonrpc import HEADER_MISMATCH
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field, ValidationError
 
+from toolkit.dataclass import dataclass
+from toolkit.logs import get_logger
 from toolkit.runtime.backend import start_detached
 
-_logger = logging.getLogger("toolkit.serving")
+_logger = get_logger("toolkit.serving")
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 _RELATED_TASK = "io.modelcontextprotocol/related-task"
 _REVISION = "2025-11-25"

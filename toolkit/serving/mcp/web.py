@@ -7,7 +7,6 @@ table, a function or an OAuth issuer; how often each may ask has a bound.
 from __future__ import annotations
 
 import hmac
-import logging
 import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -40,12 +39,13 @@ from typing_extensions import Unpack
 from toolkit.asgi_server import serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
+from toolkit.logs import get_logger
 from toolkit.runtime.backend import cancellation_mark, start_detached
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
-_logger = logging.getLogger("toolkit.serving")
+_logger = get_logger("toolkit.serving")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LONGEST_TOKEN = 16_384

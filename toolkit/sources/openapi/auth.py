@@ -10,7 +10,7 @@ import inspect
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ import anyio
 import httpx2
 from pydantic_core import from_json
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.http_client import ACCEPTED_ENCODINGS, UNSENT, origin_of, read_bounded
 from toolkit.redaction import secrets_in_headers, without_credentials, without_secrets

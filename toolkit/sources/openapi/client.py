@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -26,6 +26,7 @@ from anyio.lowlevel import current_token
 
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolFailedError, ToolTimeoutError
 from toolkit.foreign_text import is_text_encoding
 from toolkit.http_client import (

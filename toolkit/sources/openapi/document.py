@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -27,6 +27,7 @@ from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT202012
 
 from toolkit.checked_yaml import YamlTooLargeError, load_yaml
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.http_client import (
     ACCEPTED_ENCODINGS,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -16,9 +15,11 @@ import httpx2
 from typing_extensions import TypedDict, Unpack
 
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.foreign_text import escape_in_name
 from toolkit.http_client import origin_of, split_url
+from toolkit.logs import get_logger
 from toolkit.redaction import secrets_in_headers, without_credentials
 from toolkit.schema.nodes import Nodes
 from toolkit.settings import PositiveInt, check_fields
@@ -205,7 +206,7 @@ def _is_path_under(path: str, prefix: str) -> bool:
     return path in (prefix, stem) or path.startswith(f"{stem}/")
 
 
-_logger = logging.getLogger("toolkit.sources.openapi")
+_logger = get_logger("toolkit.sources.openapi")
 _MAX_OPERATIONS = 10_000
 _SAFE_TO_REPEAT = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE")
 _MOST_ERRORS = 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
+from toolkit.logs import get_logger
 from toolkit.redaction import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.runtime.processes import inherited_environment
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["PluginTools", "plugin_tools"]
 
 
-_logger = logging.getLogger("toolkit.sources.plugin")
+_logger = get_logger("toolkit.sources.plugin")
 
 _LIMITS = ServerLimits()
 _LONG_SCHEMAS = 20_000  # characters that take some 20 ms to compile at most

@@ -11,11 +11,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -28,7 +27,9 @@ from toolkit.backoff import backoff_pause
 from toolkit.calls.output import redacted
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
 from toolkit.schema.nodes import is_array, is_object
@@ -207,7 +208,7 @@ class PluginSession:
             task_status.started(conversation.explain_silence())
 
 
-_logger = logging.getLogger("toolkit.sources.plugin")
+_logger = get_logger("toolkit.sources.plugin")
 
 _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
