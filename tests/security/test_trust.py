@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -209,8 +210,22 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "percent": lambda text: quote(text, safe=""),
     "base64": lambda text: b64encode(text.encode()).decode(),
     "hexadecimal": lambda text: text.encode().hex(),
+    "base64 in lines": lambda text: "\n".join(wrap(b64encode(text.encode()).decode(), 20)),
+    "base64 of base64": lambda text: b64encode(b64encode(text.encode())).decode(),
+    "hexadecimal in base64": lambda text: b64encode(text.encode().hex().encode()).decode(),
+    "hexadecimal with spaces": lambda text: text.encode().hex(" "),
+    "hexadecimal with prefixes": lambda text: " ".join(f"0x{each:02x}" for each in text.encode()),
+    "escapes of bytes": lambda text: "".join(f"\\x{each:02x}" for each in text.encode()),
+    "escapes of characters": lambda text: "Hi " + "".join(f"\\u{ord(each):04x}" for each in text),
+    "quoted printable": lambda text: "".join(f"={each:02X}" for each in text.encode()),
     "entities": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "entities of entities": lambda text: "".join(f"&amp;#{ord(each)};" for each in text),
+    "percent of percent": lambda text: "".join(f"%25{ord(each):02X}" for each in text),
+    "markup of words": lambda text: "".join(f"<b>{each}</b>" for each in text.split(" ")),
+    "markup of letters": lambda text: "".join(f"<i class='x'>{each}</i>" for each in text),
+    "comments": lambda text: text.replace("a", "a<!-- note -->"),
     "no width": "\u200b".join,
+    "selectors of variations": "\ufe0f".join,
     "tags": lambda text: "Hi." + "".join(chr(0xE0000 + ord(each)) for each in text),
     "full width": lambda text: text.translate({code: code + 0xFEE0 for code in range(33, 127)}),
 }

@@ -29,6 +29,12 @@ _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted som
 _NUMBER = re.compile(r"\d{1,30}(?:[.,]\d{1,30})?")
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}")  # base64, or hexadecimal digits
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,}")
+_HEX_PAIR = re.compile(r"(?:0?x)?([0-9a-fA-F]{2})")
+_HEX_PAIRS = re.compile(r"[0-9a-fA-F]{2}(?:[^0-9A-Za-z]{1,3}(?:0?x)?[0-9a-fA-F]{2}){7,}")
+_WRAPPED = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{8,}+[ \t]{0,80}+\r?\n[ \t]{0,80}+)++[A-Za-z0-9+/_-]++")
+_CODES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_MARKUP = re.compile(r"<[!/]?[A-Za-z-][^<>]{0,500}+>")
+_MOST_LAYERS = 3  # of encodings
 _MARKED = bytes([120 if chr(code).isalnum() or code in b"+/_-" else 32 for code in range(128)] + 128 * [32])
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
 LEAF_TYPES = frozenset({str, int, float, bool})
@@ -37,7 +43,9 @@ _GROUPS = re.compile(
     r"(?<!\w)(?:[A-Za-z]{0,2}\d{2,6} )(?:\d{2,6} )+\d{2,6}(?!\w)"
 )  # an account, a telephone: one number
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
-_TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
+# Drawn as nothing: tags, which some models read as ASCII, and selectors of variations.
+_TAGS: dict[int, int | None] = {0xE0000 + code: code for code in range(32, 127)}
+_TAGS |= dict.fromkeys([*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
 _MARK = " \0 "  # between texts: no piece
 _DECODER = json.JSONDecoder()
 _LONGEST_JSON = 200_000
@@ -93,18 +101,49 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def normalise(text: str) -> str:
-    """Return a text as programs decode it: percent, entities, forms of Unicode, base64, hexadecimal digits."""
-    if "%" in text:
-        text = unquote(text)
-    if "&" in text:
-        text = unescape(text)
+    """Return a text as programs and browsers decode it, also where one encoding is inside of another.
+
+    These are percent, entities, escapes, forms of Unicode, base64, hexadecimal digits, and markup between letters.
+    """
+    parts: list[str] = []
+    waiting = [text]
+    for _ in range(_MOST_LAYERS):
+        found: list[str] = []
+        for each in waiting:
+            plain = _decode_characters(each)
+            parts.append(plain)
+            found += _list_encoded(plain)
+            if "<" in plain and _MARKUP.search(plain):
+                parts += [_MARKUP.sub("", plain), _MARKUP.sub(" ", plain)]
+        waiting = found
+    return _MARK.join(parts)
+
+
+def _decode_characters(text: str) -> str:
+    for _ in range(_MOST_LAYERS):
+        before = text
+        if "%" in text:
+            text = unquote(text)
+        if "&" in text:
+            text = unescape(text)
+        if "\\" in text:
+            text = _CODES.sub(lambda code: chr(int(code[1] or code[2], 16)), text)
+        if text == before:
+            break
     if not text.isascii():
         text = normalize("NFKC", text.translate(_TAGS))
         hidden = [ord(each) for each in set(text) if not each.isspace() and is_hidden(each)]
         text = _write_ascii_digits(text.translate(dict.fromkeys(hidden)))
-    if 12 * b"x" in text.encode(errors="replace").translate(_MARKED):
-        text = " ".join([text, *filter(None, map(_decode_word, _ENCODED.findall(text)))])
     return text
+
+
+def _list_encoded(text: str) -> list[str]:
+    """Return the texts that are written in base64 or hexadecimal digits, also over lines and with signs in between."""
+    words = ["".join(_HEX_PAIR.findall(digits)) for digits in _HEX_PAIRS.findall(text)]
+    if 12 * b"x" in text.encode(errors="replace").translate(_MARKED):
+        words += _ENCODED.findall(text)
+        words += ["".join(lines.split()) for lines in _WRAPPED.findall(text)]
+    return list(filter(None, map(_decode_word, dict.fromkeys(words))))
 
 
 def _decode_word(word: str) -> str:
