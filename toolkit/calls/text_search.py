@@ -44,8 +44,10 @@ _GROUPS = re.compile(
 )  # an account, a telephone: one number
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
 # Drawn as nothing: tags, which some models read as ASCII, and selectors of variations.
-_TAGS: dict[int, int | None] = {0xE0000 + code: code for code in range(32, 127)}
-_TAGS |= dict.fromkeys([*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
+_TAGS: dict[int, int | None] = {
+    **{0xE0000 + code: code for code in range(32, 127)},
+    **dict.fromkeys([*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]),
+}
 _MARK = " \0 "  # between texts: no piece
 _DECODER = json.JSONDecoder()
 _LONGEST_JSON = 200_000
