@@ -158,6 +158,7 @@ _SCHEMAS: dict[str, tuple[Mapping[str, Any], str]] = {
     "a value beside its key": ({"tags": {"type": "array"}}, '{"tags": [{"Key": "ApiSecret", "Value": {}}]}'),
     "a content beside its field": ({"form": {"type": "array"}}, '{"form": [{"field": "password", "content": {}}]}'),
     "JSON in a text": ({"body": _TEXT}, '{"body": "{\\"auth\\": {\\"value\\": \\"plant-%s\\"}}"}'),
+    "a key of a vendor": ({"note": _TEXT}, '{"note": "use sk-proj-plant-%sa1B2a1B2a1B2"}'),
     "a login in a URL": ({"url": _TEXT}, '{"url": "https://ada:plant-%s@host.example/x"}'),
     "a user in a URL": ({"url": _TEXT}, '{"url": "https://plant-%s@host.example/x"}'),
     "a password alone in a URL": ({"url": _TEXT}, '{"url": "redis://:plant-%s@host.example/x"}'),
