@@ -1,10 +1,11 @@
 """A registry served as a plugin."""
 
 import subprocess
+import sys
 
 import anyio
 
-from toolkit import ToolContext, ToolError, ToolRegistry, tool, tool_with_ctx
+from toolkit import ToolContext, ToolError, ToolOutput, ToolRegistry, tool, tool_with_ctx
 from toolkit.chat import ImageBlock, TextBlock
 from toolkit.plugin_sdk import serve_plugin
 
@@ -19,6 +20,22 @@ def double(number: int) -> int:
     print("a tool may print")
     subprocess.run(["echo", "and so may what it starts"], check=True)
     return number * 2
+
+
+@tool
+def take_input() -> str:
+    """Read what the program is sent, and have a child read it."""
+    child = subprocess.run(["cat"], capture_output=True, check=True)
+    return f"{sys.stdin.read()}{child.stdout.decode()}nothing"
+
+
+@tool
+def detail(kind: str) -> ToolOutput:
+    """Return details that are no JSON."""
+    circle: list[object] = []
+    circle.append(circle)
+    kinds: dict[str, object] = {"circle": circle, "keys": {(1, 2): 3}, "no number": {"a": float("nan")}}
+    return ToolOutput("x", details=kinds[kind])
 
 
 @tool_with_ctx
@@ -50,4 +67,4 @@ async def show() -> list[TextBlock | ImageBlock]:
 
 
 if __name__ == "__main__":
-    serve_plugin(ToolRegistry[str]([double, count, refuse, danger, show]), "at")
+    serve_plugin(ToolRegistry[str]([double, take_input, detail, count, refuse, danger, show]), "at")

@@ -35,13 +35,29 @@ async def ask(tools: ToolRegistry, name: str, **arguments: object) -> ToolResult
 @pytest.mark.anyio
 async def test_its_tools_come_over_with_their_schemas_and_rules() -> None:
     async with served() as tools:
-        assert tools.names == ("double", "count", "refuse", "danger", "show")
+        assert tools.names == ("double", "take_input", "detail", "count", "refuse", "danger", "show")
         assert tools.definitions()[0].parameters["properties"]["number"] == {"type": "integer", "description": "Any."}
         assert (await ask(tools, "double", number=21)).text == "42"
         refused = await ask(tools, "refuse", why="so")
         assert (refused.text, refused.is_error) == ("no: so", True)
         assert "approval" in (await ask(tools, "danger")).text
         assert (await ask(tools, "show")).content == (TextBlock("look"), ImageBlock(b"hi"))
+
+
+@pytest.mark.anyio
+async def test_no_tool_takes_the_requests_of_others_or_ends_their_calls_by_its_details() -> None:
+    async with served() as tools:
+        assert (await ask(tools, "take_input")).text == "nothing"
+        for kind in ("circle", "keys", "no number"):
+            assert (await ask(tools, "detail", kind=kind)).text == "x"
+        assert (await ask(tools, "double", number=21)).text == "42"
+
+
+@pytest.mark.parametrize("call_id", ["a", 7, 1.5, None, True, [1], {"a": "b"}])
+def test_an_id_of_any_kind_comes_back_as_it_was(call_id: object) -> None:
+    request = json.dumps({"type": "call", "call_id": call_id, "tool": "double", "params": {"number": 1}})
+    run = subprocess.run([sys.executable, str(SERVED)], input=request, capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout)["call_id"] == call_id
 
 
 @pytest.mark.anyio

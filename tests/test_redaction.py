@@ -39,7 +39,7 @@ PHPSESSID connect.sid sid hmac GITHUB_PAT pem id_rsa client_assertion SAMLRespon
 password1 pin_2
 """
 HARMLESS_NAMES = """
-max_tokens max_completion_tokens input_tokens author keywords keyboard pattern path tokens bypass compass pass_rate
+max_tokens max_completion_tokens input_tokens author keywords keyboard pattern path bypass compass pass_rate
 passenger spin pinned opinion status_code country_code seed side path_id public_key key_id keys KeyError
 """
 
@@ -56,7 +56,13 @@ def test_names_that_only_sound_so_tell_of_none(name: str) -> None:
 
 
 def test_values_are_secrets_by_their_names() -> None:
-    values = {"API_KEY": "s3cret", "Authorization": "Bearer t0ken", "MODE": "plain", "USE_AUTH": "true"}
+    values = {
+        "API_KEY": "s3cret",
+        "Authorization": "Bearer t0ken",
+        "MODE": "plain",
+        "USE_AUTH": "true",
+        "TOKENS": "4096",
+    }
     assert set(secrets_of(values)) == {"s3cret", "Bearer t0ken", "t0ken"}
 
 

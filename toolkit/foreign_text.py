@@ -34,8 +34,11 @@ def escape_in_json(text: str) -> str:
 
 
 def escape_in_name(name: str) -> str:
-    """Return a name as it is where all of it is seen, else in quotes, with escapes as in a string of Python."""
-    if (name.isascii() and name.isprintable()) or not any(map(is_hidden, name)):
+    """Return a name as it is where all of it is seen, else in quotes, with escapes as in a string of Python.
+
+    A name that begins with a quote is quoted, too, so that it can't pass for another one with escapes.
+    """
+    if not name.startswith('"') and ((name.isascii() and name.isprintable()) or not any(map(is_hidden, name))):
         return name
     return '"' + "".join(map(_escape_character, name)) + '"'
 

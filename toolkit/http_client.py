@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import httpx2
+from anyio.lowlevel import checkpoint
 
 from toolkit.errors import ConfigurationError
 from toolkit.redaction import without_credentials
@@ -42,6 +43,8 @@ _LARGE_JSON = 2**20
 _LONGEST_HEADER = 8_000
 _MOST_HEADERS = 1_000  # the client copies each several times, and parses it as a cookie
 _STEP = 2**16
+_TURN_BYTES = 2**22
+_FROM_CALLER = "toolkit.from_caller"
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
     "x-gzip": (zlib.MAX_WBITS | 16,),
@@ -83,6 +86,8 @@ class BoundedBody:
             if piece is not None:
                 self._given += len(piece)
                 self._check_size(self._given)
+                if self._given % _TURN_BYTES < len(piece):  # other tasks run while a small piece becomes large
+                    await checkpoint()
                 return piece
             packed = await anext(self.raw)
             self._received += len(packed)
@@ -195,13 +200,16 @@ request_progress: ContextVar[RequestProgress | None] = ContextVar("toolkit_reque
 class BoundedClient(httpx2.AsyncClient):
     """A client that follows no redirects and reads at most `MOST_ERROR_BYTES` of an error response.
 
-    Read a successful response to a request sent with ``stream=True`` by `BoundedBody`. Logs show no secrets of URLs.
+    It reads as much of the responses to the requests that its `auth` makes. Read a successful response to a request
+    sent with ``stream=True`` by `BoundedBody`. Logs show no secrets of URLs.
     """
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("verify", shared_trust())
         super().__init__(**options)
         protect_client(self)
+        hooks = self.event_hooks
+        self.event_hooks = {**hooks, "response": [*hooks["response"], _cut_body]}
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request.
@@ -214,6 +222,7 @@ class BoundedClient(httpx2.AsyncClient):
             progress.begin(request)
         options["follow_redirects"] = False
         request.headers["accept-encoding"] = ACCEPTED_ENCODINGS
+        request.extensions[_FROM_CALLER] = True
         response = await super().send(request, stream=True, **options)
         if response.is_success:
             return response if stream else _replace_body(response, await read_bounded(response))
@@ -221,6 +230,34 @@ class BoundedClient(httpx2.AsyncClient):
         with suppress(ValueError):  # a body that can't be decompressed has no message
             content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
         return _replace_body(response, content)
+
+
+async def _cut_body(response: httpx2.Response) -> None:
+    """Bound what the client and its `auth` read at once: all but successful responses to requests of the caller."""
+    if response.is_success and _FROM_CALLER in response.request.extensions:
+        return
+    whole = httpx2.Response(
+        response.status_code, headers=response.headers, stream=response.stream, request=response.request
+    )
+    response.stream = _CutStream(whole)
+    for name in ("content-encoding", "content-length", "transfer-encoding"):
+        response.headers.pop(name, None)
+
+
+class _CutStream(httpx2.AsyncByteStream):
+    """The decompressed body of a response, up to `MOST_ERROR_BYTES`."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with suppress(ValueError):  # it is too large, or can't be decompressed: the rest is not read
+            async with closed_with(self._response, most_bytes=MOST_ERROR_BYTES) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
 async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES, is_cut: bool = False) -> bytes:

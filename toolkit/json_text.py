@@ -73,6 +73,23 @@ def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:
         return "".join(encode(_make_plain(value, reveal_secrets), 0))
 
 
+def unique_json(value: object) -> str:
+    """Return the canonical JSON of a value that is compared by it alone.
+
+    Raises:
+        ValueError: A part has no text of its own, such as an object with Python's default `repr`.
+    """
+
+    def simplify(part: object) -> object:
+        plain, shown = _simplify_value(part, reveal=False), repr(part)
+        if plain != shown and plain == without_addresses(shown):
+            raise ValueError(f"an object of type {type(part).__name__} has no text of its own, such as an id")
+        return plain
+
+    json.dumps(value, default=simplify, skipkeys=True)
+    return canonical_json(value)
+
+
 def digest_json(value: object) -> str:
     """Return the SHA-256 digest of the canonical JSON of a value, in hexadecimal."""
     from hashlib import sha256  # noqa: PLC0415 - slow to import, and many programs need none

@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import replace_surrogates
 from toolkit.json_text import canonical_json, without_addresses
-from toolkit.redaction import MASK, is_secret_name
+from toolkit.redaction import MASK, holds_secret, is_secret_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -233,8 +233,7 @@ def _read_public_attributes(value: Any) -> dict[str, Any] | None:
 
 
 def _mask_secret(name: str, value: Any) -> Any:
-    # None and booleans are not masked: whether a secret exists is not itself secret.
-    return MASK if is_secret_name(name) and value is not None and not isinstance(value, bool) else value
+    return MASK if is_secret_name(name) and holds_secret(value, name) else value
 
 
 _Read = Callable[[_PlainReader, Any, str], Any]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import IO, Any, overload
+from typing import Any, BinaryIO, overload
 
 import anyio
 import anyio.to_thread
@@ -16,6 +14,8 @@ from toolkit.calls.events import ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.registration import Ctx
 from toolkit.chat import ContentBlock, FileBlock, TextBlock, ToolCall
 from toolkit.logs import get_logger
+from toolkit.plain_values import read_plain
+from toolkit.runtime.processes import take_streams
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["serve_plugin"]
@@ -38,28 +38,23 @@ def serve_plugin(registry: ToolRegistry[Any], ctx: Any = None) -> None:
             serve_plugin(ToolRegistry([stats, median]))
 
     `plugin_tools` reads it, and so does any other program that speaks the protocol. Calls run at once, each by the
-    registry's rules; updates are written while they run, and a cancelled call is cancelled. Text that tools print goes
-    to standard error: standard output is the protocol's.
+    registry's rules; updates are written while they run, and a cancelled call is cancelled. Standard input and output
+    are the protocol's: tools read an empty input, and text that they print goes to standard error.
 
     Args:
         registry: The tools; calls that need approval are denied, since there is no approver.
         ctx: Their context.
     """
-    # Saved before anything can print: from here on file descriptor 1 is standard error.
-    sys.stdout.flush()
-    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    anyio.run(_PluginServer(registry, ctx, requests, answers).run)
+    anyio.run(_PluginServer(registry, ctx, *take_streams()).run)
 
 
 class _PluginServer:
-    def __init__(self, registry: ToolRegistry[Any], ctx: Any, requests: IO[bytes], answers: IO[bytes]) -> None:
+    def __init__(self, registry: ToolRegistry[Any], ctx: Any, requests: BinaryIO, answers: BinaryIO) -> None:
         self._registry = registry
         self._ctx = ctx
         self._requests = requests
         self._answers = answers
-        self._running: list[tuple[str, anyio.CancelScope]] = []  # ids may be there twice
+        self._running: list[tuple[object, anyio.CancelScope]] = []  # ids may be there twice
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -82,7 +77,7 @@ class _PluginServer:
             # Running calls may finish; to end them sooner, end this process.
 
     def write(self, message: Mapping[str, Any]) -> None:
-        self._answers.write(json.dumps(message, default=str).encode() + b"\n")
+        self._answers.write(json.dumps(message).encode() + b"\n")
         self._answers.flush()
 
     def _describe_tools(self) -> dict[str, Any]:
@@ -97,9 +92,9 @@ class _PluginServer:
         }
 
     async def _run_call(self, request: Mapping[str, Any]) -> None:
-        call_id = str(request.get("call_id", ""))
+        call_id: object = request.get("call_id", "")
         name = request.get("tool") or (self._registry.names[0] if len(self._registry) == 1 else "")
-        call = ToolCall(call_id, str(name), json.dumps(request.get("params", {})))
+        call = ToolCall(str(call_id), str(name), json.dumps(request.get("params", {})))
         with anyio.CancelScope() as scope:
             self._running.append((call_id, scope))
             try:
@@ -112,7 +107,7 @@ class _PluginServer:
                     "call_id": call_id,
                     "content": [_encode_block(block) for block in content],
                     "error": result.is_error,
-                    "details": result.details,
+                    "details": read_plain(result.details).value,
                 }
             )
 
@@ -120,7 +115,7 @@ class _PluginServer:
 class _Updates:
     """Writes the updates of a running call."""
 
-    def __init__(self, server: _PluginServer, call_id: str) -> None:
+    def __init__(self, server: _PluginServer, call_id: object) -> None:
         self._server = server
         self._call_id = call_id
 

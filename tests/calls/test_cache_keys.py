@@ -4,12 +4,14 @@ import gc
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from pydantic import AfterValidator
 
 from tests.case_names import name_case
 from toolkit import (
@@ -172,6 +174,51 @@ async def test_nobody_is_given_what_was_anothers(cache: Cache, each: Any) -> Non
     assert [await run(cache, registry, name, ctx=app) for app in (ADA, BOB, ADA, BOB)] == ["100", "3", "100", "3"]
     is_kept = each in (balance_by_user, balance_in_envelope)
     assert ["ada", "bob"] * (1 if is_kept else 2) == RUNS
+
+
+class Holder:
+    """An object that JSON can't say, as most are."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+
+def _give_itself(holder: Holder) -> object:
+    return holder
+
+
+def _give_it_in_a_list(holder: Holder) -> object:
+    return {"of": [holder]}
+
+
+def _give_a_view(holder: Holder) -> object:
+    return memoryview(holder.owner.encode())
+
+
+@pytest.mark.parametrize("key", [_give_itself, _give_it_in_a_list, _give_a_view])
+async def test_a_key_that_is_the_same_for_all_keeps_nothing(cache: Cache, key: Callable[[Any], object]) -> None:
+    @tool_with_ctx(cache=True, cache_key=key)
+    async def balance(account: Holder) -> str:
+        return f"money of {account.owner}"
+
+    registry, config = ToolRegistry[Holder]([balance]), ToolLoopConfig(cache=cache)
+    for owner in ("ann", "bob"):
+        provider = ScriptedProvider([ToolCall("1", "balance", "{}"), "ok"])
+        result = await tool_loop(provider, registry, "go", ctx=Holder(owner), config=config)
+        assert result.messages[2].text == f"money of {owner}"
+
+
+async def test_arguments_that_become_objects_are_told_apart(cache: Cache) -> None:
+    @tool(cache=True)
+    async def balance(account: Annotated[str, AfterValidator(Holder)], day: date = date(2026, 1, 2)) -> str:
+        assert isinstance(account, Holder)
+        return f"money of {account.owner}"
+
+    config = ToolLoopConfig(cache=cache)
+    for owner in ("ann", "bob"):
+        provider = ScriptedProvider([ToolCall("1", "balance", json.dumps({"account": owner})), "ok"])
+        result = await tool_loop(provider, ToolRegistry([balance]), "go", config=config)
+        assert result.messages[2].text == f"money of {owner}"
 
 
 async def test_a_context_without_a_key_keeps_nothing(cache: Cache) -> None:

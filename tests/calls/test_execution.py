@@ -648,7 +648,11 @@ def says_no(name: str, call_id: str, arguments: Mapping[str, Any]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("hook", [says_no, raises, hangs], ids=["says no", "raises", "hangs"])
+def gives_a_reason(name: str, call_id: str, arguments: Mapping[str, Any]) -> Any:
+    return "not this one"
+
+
+@pytest.mark.parametrize("hook", [says_no, raises, hangs, gives_a_reason])
 async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "toolkit.calls")
     events: list[Any] = []

@@ -149,6 +149,9 @@ async def test_events_say_what_was_assumed() -> None:
     first, then = await repairs_of(plan_trip, "{'city': 'Lima', 'timeout_seconds': '3,000'}")
     assert (first.kind, then.kind, then.before) == ("text", "values", first.after)
     assert then.assumed == ("timeout_seconds: 3,000 was written as 3000",)
+    for city in ("Li\nma", "Li\\'ma"):  # in a text that only the reader with a schema takes
+        first, then = await repairs_of(plan_trip, f'[{{"city": "{city}"}}]')
+        assert first.assumed == ("characters in strings were escaped",)
 
 
 @pytest.mark.anyio

@@ -49,21 +49,27 @@ async def stop_in_mid_run(url: str, folder: Path, desk: DurableLoop[Desk, None],
         with worker_beside(url, desk, grace=0):
             run = await runs.start(desk, words, run_id="r")
             with anyio.fail_after(90):
-                while note not in read_notes(folder, "r"):  # noqa: ASYNC110 - of another thread
+                while note not in read_notes(folder, "r") or not has_all_events(folder):  # noqa: ASYNC110 - of a thread
                     await anyio.sleep(0.01)
         return run
 
 
+def has_all_events(folder: Path) -> bool:
+    """Return whether each stored reply and each stored end of a call of the run's own loop has its event."""
+    stored = "SELECT name FROM toolkit_entries WHERE path = '' AND (name LIKE 'turn %' OR name LIKE 'call %')"
+    with closing(sqlite3.connect(folder / "runs.db")) as database:
+        return not database.execute(f"{stored} EXCEPT SELECT entry FROM toolkit_events").fetchall()
+
+
 _STEPS = "toolkit_entries WHERE run_id = 'r' AND name"
 CHANGES = {
-    f"DELETE FROM {_STEPS} = 'call c0'": "has no 'call c0' at position .*, and goes on behind it",
+    f"DELETE FROM {_STEPS} = 'call c0'": "was cut: the database has the event of 'call c0', and not the entry",
+    f"DELETE FROM {_STEPS} = 'turn 2'": "was cut: the database has the event of 'turn 2', and not the entry",
     "UPDATE toolkit_entries SET value = replace(value, 'added 0', 'added 9') WHERE name = 'call c0'": (
         "the entry 'call c0' of the log can't be read: it was changed"
     ),
     "UPDATE toolkit_entries SET value = 'nothing' WHERE name = 'turn 1'": "the entry 'turn 1' .* changed",
-    "UPDATE toolkit_entries SET name = 'call c7' WHERE name = 'call c0'": (
-        "has the entry 'call c7' where the run asks for 'call c0'"
-    ),
+    "UPDATE toolkit_entries SET name = 'call c7' WHERE name = 'call c0'": "was cut: .* the event of 'call c0'",
 }
 
 

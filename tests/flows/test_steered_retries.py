@@ -109,7 +109,8 @@ CASES = {
         ["-", "buy", "buy", "-", "-"],
     ),
     "again after a success": Case(
-        [call("buy", "1"), call("buy", "2", a=1), OPEN, call("buy", "4"), "ok"], ["-", "buy", "buy", "-", "buy"]
+        [OPEN, call("buy", "1"), call("buy", "2", a=1), buy("3"), call("buy", "4"), "ok"],
+        ["-", "-", "buy", "buy", "-", "buy"],
     ),
     "held never": Case([call("buy", "1"), "ok"], ["-", "-"], {"middleware": (SteeredRetries(max_held=0),)}),
     "without the setting": Case([call("buy", "1"), "ok"], ["-", "-"], {"middleware": ()}),

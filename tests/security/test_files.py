@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.builtin.calls import call, error_of, text_of
 from toolkit import FunctionTool, ToolCall, ToolRegistry
 from toolkit.builtin import (
     RootFolder,
+    apply_patch_tool,
     edit_file_tool,
     is_executed_later,
     list_files_tool,
+    memory_tool,
     read_file_tool,
     search_tool,
     write_file_tool,
@@ -68,6 +71,44 @@ async def test_a_name_passes_for_no_other(name: str, tmp_path: Path) -> None:
     assert listed.endswith('"')
 
 
+IN_MESSAGES: list[tuple[Callable[[Path], FunctionTool[object, ..., Any]], dict[str, object]]] = [
+    (edit_file_tool, {"old_text": "nothing", "new_text": "x"}),
+    (edit_file_tool, {"old_text": "x", "new_text": "x"}),
+    (edit_file_tool, {"old_text": "w", "new_text": "x"}),
+    (edit_file_tool, {"edits": [{"old_text": "xab", "new_text": ""}, {"old_text": "abc", "new_text": ""}]}),
+    (edit_file_tool, {"old_text": "x", "new_text": "y"}),
+    (list_files_tool, {}),
+    (search_tool, {"pattern": "x"}),
+    (write_file_tool, {"content": "x"}),
+    (apply_patch_tool, {"type": "update_file", "diff": "-\x1b\u202e"}),
+    (apply_patch_tool, {"type": "update_file", "diff": "@@ \x1b\n@@ \u202e\n-x"}),
+]
+
+
+@pytest.mark.parametrize("place", ["", "folder", "large", "link"])
+@pytest.mark.parametrize(("make", "arguments"), IN_MESSAGES)
+async def test_no_message_has_a_name_with_what_is_hidden_in_it(
+    make: Callable[[Path], FunctionTool[object, ..., Any]], arguments: dict[str, object], place: str, tmp_path: Path
+) -> None:
+    name = f"{place}a\x1b[2K\u202e\rb"
+    (tmp_path / "a\x1b[2K\u202e\rb").write_text("xabc ww\n")
+    (tmp_path / "foldera\x1b[2K\u202e\rb").mkdir()
+    (tmp_path / "linka\x1b[2K\u202e\rb").symlink_to(".git/x")
+    (tmp_path / ".git").mkdir()
+    with (tmp_path / "largea\x1b[2K\u202e\rb").open("wb") as file:
+        file.truncate(11_000_000)
+    tool = make(tmp_path)
+    result = await call(tool, path=name, **arguments)
+    diff = result.details.get("diff", "") if isinstance(result.details, Mapping) else ""
+    assert all(character.isprintable() or character == "\n" for character in f"{result.text}{diff}"), ascii(result.text)
+
+
+async def test_a_name_in_quotes_passes_for_no_escaped_one(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").write_text("x")
+    (tmp_path / '"a\\nb"').write_text("x")
+    assert len({*(await text_of(list_files_tool(tmp_path))).split("\n")}) == 2
+
+
 HIDDEN_WORDS = [
     (search_tool, {"pattern": "nothing\u202esuch"}),
     (search_tool, {"pattern": "(\u202e\x1b[2K"}),
@@ -114,11 +155,16 @@ EXECUTED = [
     "HEAD", "sub/HEAD", "Jenkinsfile.release", "pyvenv.cfg", "env/pyvenv.cfg", "etc/profile.d/a.sh", "cron.daily/a",
     "etc/ld.so.preload", "Microsoft.PowerShell_profile.ps1", "netlify.toml", "commondir", "gitdir",
     "ios/ci_scripts/ci_post_clone.sh", "codemagic.yaml", "bitrise.yml", "render.yaml", "cloudbuild.json", "vercel.ts",
+    "CLAUDE.md", "sub/AGENTS.md", "GEMINI.md", "CLAUDE.local.md", ".github/copilot-instructions.md", "opencode.json",
+    ".github/instructions/x.instructions.md", ".github/dependabot.yml", ".github/README.md", "mise/config.toml",
+    "sitecustomize/__init__.py", "lib/usercustomize/__init__.py", "sitecustomize.pyc", "python311._pth",
+    "config.worktree", "amplify.yml", "railway.toml", "wrangler.jsonc", "heroku.yml", "zuul.d/a.yaml",
+    "screwdriver.yaml", "bamboo-specs/bamboo.yaml",
 ]  # fmt: skip
 ORDINARY = [
-    "main.py", "Makefile", ".gitignore", "git/config", ".github/README.md", "docs/bashrc.md", "package.json", "x.path",
+    "main.py", "Makefile", ".gitignore", "git/config", "docs/bashrc.md", "package.json", "x.path", "app.json",
     "src/config", "envrc", ".env.example", "workflows/ci.yml", ".editorconfig", ".dockerignore", "sub/.gitkeep",
-    ".github/ISSUE_TEMPLATE/bug.md", "a.b", "x/...", "overhead.py", "Info.plist", "deploy/app.service", "~1",
+    "a.b", "x/...", "overhead.py", "Info.plist", "deploy/app.service", "~1",
     "src/head.py",
 ]  # fmt: skip
 
@@ -169,6 +215,7 @@ CONFIG = """[core]
 [alias]
 \tst = !sh tools/st.sh
 """
+WORKING_TREE = {"m/.git/worktrees/w/commondir": "../..\n", "m/.git/config": CONFIG}
 MADE_BY_HAND: list[tuple[Mapping[str, str], str, bool]] = [
     (REPOSITORY, "r/config", True),
     (REPOSITORY, "r/hooks/pre-commit", True),
@@ -180,7 +227,10 @@ MADE_BY_HAND: list[tuple[Mapping[str, str], str, bool]] = [
     ({"r/HEAD": "x", "r/refs/a": ""}, "r/OBJECTS/x", True),
     ({"HEAD": "x", "objects/": "", "refs/": ""}, "config", True),
     ({"HEAD": "x", "objects/": "", "refs/": ""}, "main.py", True),
-    ({"r/objects/": "", "r/refs/": ""}, "r/config", False),
+    ({"r/objects/": "", "r/refs/": ""}, "r/config", True),  # several repositories may share it
+    ({"r/objects/": "", "r/refs/": ""}, "r/hooks/post-checkout", True),
+    ({"r/objects/": "", "r/refs/": ""}, "r/main.py", False),
+    ({"r/HEAD": "x", "r/commondir": "../c"}, "r/info/x", True),
     ({".git/config": CONFIG}, "tools/watch.sh", True),
     ({".git/config": CONFIG}, "scripts/hooks/pre-commit", True),
     ({".git/config": CONFIG}, "shared/git.inc", True),
@@ -189,6 +239,42 @@ MADE_BY_HAND: list[tuple[Mapping[str, str], str, bool]] = [
     ({".git/config": CONFIG}, "tools/other.py", False),
     ({"sub/.git/config": CONFIG}, "sub/tools/watch.sh", True),
     ({"sub/.git/config": CONFIG}, "tools/watch.sh", False),
+    *[
+        ({".git/config": f"[core]\n\tfsmonitor = {command}\n"}, "tools/x.sh", True)
+        for command in (
+            '"\\"$PWD\\"/tools/x.sh"',
+            "sh ${PWD}/tools/x.sh",
+            "!tools/x.sh",
+            'sh -c \\"tools/x.sh\\"',
+            "`tools/x.sh`",
+            "{tools/x.sh,y}",
+            "sh<tools/x.sh",
+            "cd tools && ./x.sh",
+            "sh -ctools/x.sh",
+            "sh too\\\nls/x.sh",
+            "PATH=tools x",
+        )
+    ],
+    ({".git/config": '[filter "a#b"] clean = tools/x.sh'}, "tools/x.sh", True),
+    ({".git/config": "[core]\n\thooksPath = my hooks # mine\n"}, "my hooks/pre-push", True),
+    ({".git/config": '[core]\n\thooksPath = scr"ipts"/hooks\n'}, "scripts/hooks/pre-push", True),
+    ({".git/config": "[core]\n\thooksPath = .\n"}, "pre-push", True),
+    ({".git/config": "[core]\n\thooksPath = hooks\n" + "# x\n" * 90_000}, "main.py", True),
+    ({".git/config": "[include]\n\tpath = ../a\n", "a": "[include]\n\tpath = b\n", "b": CONFIG}, "tools/st.sh", True),
+    ({".git/config": "[include]\n\tpath = ../a\n", "a": "[include]\n\tpath = b\n"}, "b", True),
+    ({".git/config": '[includeIf "onbranch:x"]\n\tpath = ../a\n', "a": CONFIG}, "tools/st.sh", True),
+    ({".git/config": "[include]\n\tpath = config\n" * 9}, "main.py", False),
+    ({"w/.git": "gitdir: ../m/.git/worktrees/w\n", **WORKING_TREE}, "w/scripts/hooks/pre-push", True),
+    ({"w/.git": "gitdir: ../m/.git/worktrees/w\n", **WORKING_TREE}, "w/tools/clean.py", True),
+    ({"w/.git": "gitdir: ../m/.git/worktrees/w\n", **WORKING_TREE}, "w/main.py", False),
+    ({"s/.git": "gitdir: ../.git/modules/s\n", ".git/modules/s/config": CONFIG}, "s/tools/st.sh", True),
+    ({".git": "gitdir: store\n", "store/config": CONFIG}, "tools/st.sh", True),
+    ({".git": "-> store", "store/config": CONFIG}, "tools/st.sh", True),
+    ({".git/hooks/pre-push": "-> ../../scripts/check.sh"}, "scripts/check.sh", True),
+    ({".git/hooks": "-> ../scripts"}, "scripts/pre-push", True),
+    ({".git/config": "-> ../settings"}, "settings", True),
+    ({".git/info/attributes": "-> ../../attributes"}, "attributes", True),
+    ({".git": "gitdir: \0"}, "main.py", False),
     ({".git/config": '[core]\n\tbare = false\n[remote "o"]\n\turl = .\n'}, "src/main.py", False),
 ]
 
@@ -200,13 +286,62 @@ async def test_what_git_would_run_or_obey_is_asked_about(
     for name, text in files.items():
         place = tmp_path / name
         (place if name.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
-        if not name.endswith("/"):
+        if text.startswith("-> "):
+            place.symlink_to(text.removeprefix("-> "))
+        elif not name.endswith("/"):
             place.write_text(text)
     if is_run:
         assert "something may run it later" in await ask_about(write_file_tool(tmp_path), path=path, content="x")
         assert not (tmp_path / path).exists()
     else:
         await text_of(write_file_tool(tmp_path), path=path, content="x")
+
+
+OF_USERS = [
+    ("[core]\n\thooksPath = ~/hooks\n", "hooks/pre-push", True),
+    ("[init]\n\ttemplateDir = ~/template\n", "template/hooks/pre-push", True),
+    ("[core]\n\thooksPath = checks\n", "project/checks/pre-push", True),
+    ("[alias]\n\tx = !~/scripts/x.sh\n", "scripts/x.sh", True),
+    ("[safe]\n\tdirectory = {home}/project\n[user]\n\tname = a\n", "project/main.py", False),
+]
+
+
+@pytest.mark.parametrize(("config", "path", "is_run"), OF_USERS)
+async def test_what_the_configuration_of_a_user_names_is_asked_about(
+    config: str, path: str, is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".gitconfig").write_text(config.replace("{home}", str(tmp_path)))
+    (tmp_path / "project/.git").mkdir(parents=True)
+    if is_run:
+        assert "something may run it later" in await ask_about(write_file_tool(tmp_path), path=path, content="x")
+    else:
+        await text_of(write_file_tool(tmp_path), path=path, content="x")
+
+
+@pytest.mark.parametrize("config", ["a pipe", "an endless file", "many settings", "a long name"])
+async def test_a_configuration_that_never_ends_holds_nothing(config: str, tmp_path: Path) -> None:
+    place = tmp_path / ".git/config"
+    place.parent.mkdir()
+    match config:
+        case "a pipe":
+            os.mkfifo(place)
+        case "an endless file":
+            place.symlink_to("/dev/zero")
+        case "many settings":
+            place.write_text("[x]\n" + "a = b c;d\n" * 25_000)
+        case _:
+            place.write_text(f"[x]\na = {'../a/' * 50_000}\n")
+    with anyio.fail_after(30):
+        await text_of(write_file_tool(tmp_path), path="main.py", content="x")
+
+
+async def test_a_path_of_endless_length_is_refused_at_once(tmp_path: Path) -> None:
+    with anyio.fail_after(30):
+        for path in ("abcdefgh/" * 20_000 + "x", "a/../" * 20_000 + "x"):
+            assert "the path goes through more than 256 folders" in await error_of(
+                write_file_tool(tmp_path), path=path, content="x"
+            )
 
 
 async def test_a_root_inside_a_repository_that_was_made_by_hand_counts(tmp_path: Path) -> None:
@@ -232,6 +367,34 @@ async def test_no_link_leads_to_what_would_be_asked_about(tmp_path: Path) -> Non
         edit_file_tool(tmp_path), path="file", old_text="old", new_text="new"
     )
     assert (tmp_path / ".git/config").read_text() == "old"
+    (tmp_path / ".env").symlink_to(".git/config")
+    for path in ("folder/new/deep/config", ".env"):
+        await call(write_file_tool(tmp_path), path=path, content="new")
+        assert "leads through a link" in await ask_and_fail(write_file_tool(tmp_path), path=path, content="new")
+    assert not (tmp_path / ".git/new").exists()
+    assert (tmp_path / ".git/config").read_text() == "old"
+
+
+async def ask_and_fail(tool: FunctionTool[object, ..., Any], **arguments: object) -> str:
+    call = ToolCall("1", tool.definition.name, json.dumps(arguments))
+    return (await ToolRegistry[object]([tool]).execute(call, object(), approve=lambda _: True)).text
+
+
+MOVED = [("a/workflows/ci.yml", "a", ".github"), ("a/user/x.service", "a", "systemd"), ("a", "a", "link/pre-commit")]
+
+
+@pytest.mark.parametrize(("file", "old", "new"), MOVED)
+async def test_what_is_moved_to_where_something_runs_it_needs_approval(
+    file: str, old: str, new: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "memories"
+    (notes / file).parent.mkdir(parents=True)
+    (notes / file).write_text("x")
+    (notes / ".git").mkdir()
+    (notes / "link").symlink_to(".git")
+    tool = memory_tool(tmp_path)
+    await error_of(tool, command="rename", old_path=f"/memories/{old}", new_path=f"/memories/{new}")
+    assert (notes / file).exists()
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6711, 0o1644])

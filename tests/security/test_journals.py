@@ -13,10 +13,22 @@ from typing import Any
 import pytest
 
 from tests.durable.scenarios import SCENARIOS, Scenario, World
+from toolkit import (
+    AssistantMessage,
+    Middleware,
+    ToolCall,
+    ToolContext,
+    ToolLoopConfig,
+    ToolRegistry,
+    tool_loop,
+    tool_with_ctx,
+)
+from toolkit.agents import sub_agent_tool
 from toolkit.chat import ToolResult, dump_messages
 from toolkit.durable import SqliteJournal
 from toolkit.errors import JournalError
 from toolkit.json_text import write_json
+from toolkit.testing import FunctionProvider
 
 KEY = b"32 random bytes of your own....."
 SEALED = ["parallel", "approvals", "late approvals", "sub-agents"]
@@ -183,8 +195,109 @@ async def test_the_journal_of_another_run_is_refused(anyio_backend: str, tmp_pat
     assert isinstance(outcome, JournalError)
 
 
+WRONG_COLUMNS = [
+    "UPDATE entry SET position = 'first' WHERE position = 2",
+    "UPDATE entry SET value = CAST(value AS TEXT) WHERE position = 2",
+    "UPDATE entry SET seal = 7 WHERE position = 2",
+    "UPDATE run SET run_id = '../../../etc/cron.d/x'",
+    "UPDATE run SET run_id = 'a' || char(0)",
+    "UPDATE run SET run_id = ''",
+]
+
+
+@pytest.mark.parametrize("statement", WRONG_COLUMNS)
+async def test_a_column_of_another_type_is_refused_as_changed(
+    statement: str, anyio_backend: str, tmp_path: Path
+) -> None:
+    await play(tmp_path / "run.db", "parallel")
+    with closing(sqlite3.connect(tmp_path / "run.db")) as database, database:
+        assert database.execute(statement).rowcount == 1
+    with pytest.raises(JournalError, match="changed"):
+        outcome, _ = await play(tmp_path / "run.db", "parallel")
+        raise outcome
+
+
 async def test_a_sealed_journal_is_not_read_without_its_key(anyio_backend: str, tmp_path: Path) -> None:
     await play(tmp_path / "run.db", "parallel")
     outcome, _ = await play(tmp_path / "run.db", "parallel", None)
     assert isinstance(outcome, JournalError)
     assert "give its signing_key" in str(outcome)
+
+
+class Purse(Middleware[object]):
+    """Has an amount of money, which its states say."""
+
+    name = "purse"
+
+    def __init__(self) -> None:
+        self.left = [2]
+
+    def save(self) -> Any:
+        return self.left[-1]
+
+    def load(self, state: Any) -> None:
+        self.left.append(state)
+
+
+@tool_with_ctx(run_in_thread=False, tags={"read"})
+async def look(context: ToolContext[list[str]], n: int) -> str:
+    """Look; may be repeated after a crash."""
+    context.state.append(context.call_id)
+    return f"seen {n}"
+
+
+def call_all(names: list[str], arguments: dict[str, Any]) -> FunctionProvider:
+    """Return a model that calls tools in its first turn."""
+    calls = [ToolCall(f"{name}{index}", name, json.dumps(arguments)) for index, name in enumerate(names)]
+    return FunctionProvider(
+        lambda request: "done" if isinstance(request.messages[-1], ToolResult) else AssistantMessage(calls)
+    )
+
+
+async def spend(path: Path, provider: FunctionProvider) -> tuple[Any, Purse, list[str]]:
+    looked, purse = list[str](), Purse()
+    helper = sub_agent_tool("helper", "Help.", call_all(["look"], {"n": 1}), ToolRegistry[list[str]]([look]))
+    with SqliteJournal(path, "x") as journal:
+        config = ToolLoopConfig[None](journal=journal, signing_key=KEY, middleware=(purse,))
+        registry = ToolRegistry[list[str]]([look, helper])
+        try:
+            outcome: Any = await tool_loop(provider, registry, "Go on.", ctx=looked, config=config)
+        except JournalError as error:
+            outcome = error
+    return outcome, purse, looked
+
+
+def give_money(value: dict[str, Any], loop_id: str) -> dict[str, Any]:
+    return {**value, "n": 1_000_000, "states": {loop_id: {"purse": 1_000}}}
+
+
+async def test_a_forged_result_changes_nothing_before_it_is_refused(anyio_backend: str, tmp_path: Path) -> None:
+    """The other calls of its turn have no results yet, and are ready to run."""
+    provider = call_all(["look", "look"], {"n": 1})
+    await spend(tmp_path / "run.db", provider)
+    forger = Forger(tmp_path / "run.db")
+    with closing(forger.database):
+        rows = forger.rows()
+        run, path, position, name, value = next(row for row in rows if row[3].startswith("call "))
+        forger.database.execute("DELETE FROM entry WHERE position > ?", (position,))
+        forger.write(run, path, position, name, give_money(value, rows[0][4]["run"]))
+    outcome, purse, looked = await spend(tmp_path / "run.db", provider)
+    assert isinstance(outcome, JournalError)
+    assert looked == []
+    assert 1_000 not in purse.left
+
+
+async def test_the_journal_of_a_sub_agent_gives_no_forged_state_to_the_middleware_of_its_caller(
+    anyio_backend: str, tmp_path: Path
+) -> None:
+    provider = call_all(["helper"], {"task": "Look."})
+    await spend(tmp_path / "run.db", provider)
+    forger = Forger(tmp_path / "run.db")
+    with closing(forger.database):
+        rows = forger.rows()
+        forger.database.execute("DELETE FROM entry WHERE path = '' AND name = 'call helper0'")
+        forger.database.execute("DELETE FROM entry WHERE path = '' AND position > 3")
+        run, path, position, name, value = next(row for row in rows if row[1])
+        forger.write(run, path, position, name, give_money(value, rows[0][4]["run"]))
+    _, purse, _ = await spend(tmp_path / "run.db", provider)
+    assert 1_000 not in purse.left

@@ -4,17 +4,20 @@ import gzip
 import json
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import httpx2
 import mcp.types as wire
 import pytest
 from anyio.lowlevel import checkpoint
 from mcp import MCPError
+from mcp.client.auth import OAuthFlowError
 from mcp.server import ServerRequestContext
 
 from tests.sources.mcp.memory_server import MemoryServer, listed, text
@@ -33,7 +36,8 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse
 from toolkit.errors import McpError
-from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools
+from toolkit.http_client import MOST_ERROR_BYTES, BoundedClient, ReplyTooLargeError
+from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools, oauth_login
 from toolkit.sources.mcp.tools import Questions
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
@@ -238,8 +242,9 @@ async def test_pages_without_end_are_refused() -> None:
             pass
 
 
-async def test_a_tool_with_a_book_for_a_description_is_left_out() -> None:
-    long = wire.Tool(name="long", description="x" * 20_001, input_schema={"type": "object"})
+@pytest.mark.parametrize("field", ["description", "title"])
+async def test_a_tool_with_a_book_for_a_description_is_left_out(field: str) -> None:
+    long = wire.Tool.model_validate({"name": "long", field: "x" * 20_001, "input_schema": {"type": "object"}})
     with anyio.fail_after(120):
         async with mcp_tools(MemoryServer([(long, nothing), (listed("short"), nothing)])) as tools:
             assert [tool.definition.name for tool in tools] == ["short"]
@@ -401,6 +406,11 @@ PAGES = {
     "https://bank.example@evil.example/": False,
     "https://bank.example\\@evil.example/": False,
     "https://example.com/\u202egpj.exe": False,
+    "https://exam\u202eple.com/": False,
+    "https://\x1b[2Kexample.com/": False,
+    "https://exam\0ple.com/": False,
+    "https://ex\u0430mple.com/": False,
+    "https://[::1]:8000/": True,
     "https://example.com/\x1b[2K": False,
     "https://example.com/ x": False,
     "//evil.example/": False,
@@ -420,3 +430,54 @@ async def test_a_user_is_sent_to_pages_of_the_web_alone(page: str) -> None:
     result = await Questions(answer, "a server").elicit([], cast("Any", None), params)
     assert isinstance(result, wire.ElicitResult)
     assert (result.action, asked) == (("accept", [page]) if PAGES[page] else ("decline", []))
+
+
+# A server, an address that it names for the login, and whether that is visited.
+ADDRESSES = [
+    ("https://shop.example.com/mcp", "https://login.example.com/meta", True),
+    ("https://shop.example.com/mcp", "http://login.example.com/meta", False),
+    ("https://shop.example.com/mcp", "http://169.254.169.254/latest/meta-data", False),
+    ("https://shop.example.com/mcp", "https://127.0.0.1:8443/meta", False),
+    ("https://shop.example.com/mcp", "https://printer/meta", False),
+    ("http://shop.example.com/mcp", "http://login.example.com/meta", True),
+    ("http://shop.example.com/mcp", "http://127.1/meta", False),
+    ("http://127.0.0.1:8000/mcp", "http://127.0.0.1:9000/meta", True),
+]
+
+
+@pytest.mark.parametrize(("server", "address", "is_visited"), ADDRESSES)
+async def test_a_login_leads_to_no_address_inside_and_none_without_encryption(
+    server: str, address: str, is_visited: bool, tmp_path: Path
+) -> None:
+    request = httpx2.Request("POST", server)
+    flow = oauth_login(server, tokens=tmp_path / "tokens.json").async_auth_flow(request)
+    asked = await anext(flow)
+    refusal = httpx2.Response(401, headers={"www-authenticate": f'Bearer resource_metadata="{address}"'}, request=asked)
+    if is_visited:
+        assert str((await flow.asend(refusal)).url) == address
+    else:
+        with pytest.raises(OAuthFlowError, match="encrypted addresses outside of this network"):
+            await flow.asend(refusal)
+    await flow.aclose()
+
+
+class _Reading(httpx2.Auth):
+    """Makes a request of its own, and reads its answer whole."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.sizes: list[int] = []
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        for each in (httpx2.Request("POST", self.url, content=b""), request):
+            self.sizes.append(len(await (yield each).aread()))
+
+
+@pytest.mark.parametrize("kind", ["a bomb", "an error"])
+async def test_what_a_login_reads_is_bounded(kind: str) -> None:
+    with hostile_server(kind) as url, anyio.fail_after(240):
+        auth = _Reading(url)
+        async with BoundedClient(auth=auth) as client:
+            with suppress(ReplyTooLargeError):
+                await client.post(url, content=b"")
+    assert auth.sizes[0] <= MOST_ERROR_BYTES

@@ -114,6 +114,9 @@ TOO_MUCH = {
     "numbers after numbers": ("(?:(?:a{1,999}b){0,999}c){1,999}", "too often"),
     "numbers in many parts": ("a{1000}" * 100, "too often"),
     "a huge number": ("a{999999999}", "too often"),
+    "itself": ("(?R)", "any amount of memory"),
+    "a group again": ("(?P<x>a(?:b|(?P>x)|(?&x)|(?1)))", "any amount of memory"),
+    "flags that exclude each other": ("(?V1)a", "no valid regular expression"),
     "groups": ("(" * 480 + ")" * 480, "nested too deeply"),
     "repeated groups": ("(" * 300 + "a" + ")*" * 300, "nested too deeply"),
 }

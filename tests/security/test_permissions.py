@@ -3,22 +3,38 @@
 Each row is a way to run what a rule forbids, or has somebody asked about. Nothing of that may run.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Secret, SecretBytes, SecretStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Secret,
+    SecretBytes,
+    SecretStr,
+)
 from pydantic.alias_generators import to_camel
 
 from tests.case_names import name_case
 from toolkit import (
     ApprovalRequest,
+    ChatRequest,
+    Message,
+    Middleware,
     Modify,
     Permissions,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
+    UserMessage,
     allow,
     ask,
     deny,
@@ -28,7 +44,8 @@ from toolkit import (
     tool_loop,
     tools_of,
 )
-from toolkit.policies import Rule
+from toolkit.chat import ChatResponse, ToolDefinition
+from toolkit.policies import RequestInfo, RequestProceed, Rule, SteeredRetries, ToolOrder
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -202,6 +219,70 @@ async def test_a_rule_holds_for_its_own_tool_alone() -> None:
     assert (await registry.execute(ToolCall("1", "a__look", "{}"))).text == "looked"
 
 
+# the request
+
+
+class Narrowing(Middleware[object]):
+    """Takes the tool out of the request, as it is sent."""
+
+    def __init__(self, tools: Sequence[str] = ("look",), choice: str | None = None) -> None:
+        self.tools, self.choice = tools, choice
+
+    async def around_request(self, request: RequestInfo[object], proceed: RequestProceed) -> ChatResponse:
+        chat = request.chat
+        tools = tuple([each for each in chat.tools or () if each.name in self.tools])
+        return await proceed(replace(chat, tools=tools, tool_choice=self.choice or chat.tool_choice))
+
+
+class Offering(Middleware[object]):
+    async def offer(self, tools: Sequence[ToolDefinition], messages: Sequence[Message]) -> Sequence[str]:
+        return ["look"]
+
+
+def ask_for(**settings: Any) -> ChatRequest:
+    return ChatRequest(messages=(UserMessage("go"),), **settings)
+
+
+NARROWED: dict[str, tuple[ChatRequest, Sequence[Middleware[object]]]] = {
+    "the caller's request has other tools": (ask_for(tools=(look.definition,)), ()),
+    "the caller's request has no tools": (ask_for(tools=()), ()),
+    "the caller's request forbids calls": (ask_for(tool_choice="none"), ()),
+    "the caller's request names another tool": (ask_for(tool_choice="look"), ()),
+    "a middleware offers another tool": (ask_for(), [Offering()]),
+    "a middleware sends another tool": (ask_for(), [Narrowing()]),
+    "a middleware sends no tools": (ask_for(), [Narrowing(())]),
+    "a middleware forbids calls": (ask_for(), [Narrowing(("look", "bash"), "none")]),
+    "a middleware names another tool": (ask_for(), [Narrowing(("look", "bash"), "look")]),
+    "the innermost middleware sends another tool": (ask_for(), [Middleware(), Narrowing()]),
+    "the reply is held to another tool": (ask_for(), [ToolOrder(required_steps=("look",)), SteeredRetries()]),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ["bash", "functions.Bash"])
+@pytest.mark.parametrize("way", NARROWED)
+async def test_a_tool_that_is_not_in_the_request_does_not_run(way: str, name: str, is_streamed: bool) -> None:
+    RAN.clear()
+    request, middleware = NARROWED[way]
+    # The first reply ends nothing where a step is missing: only the second request is held to it.
+    replies = ["done", ToolCall("1", name, "{}")] if "held" in way else [ToolCall("1", name, "{}")]
+    config = ToolLoopConfig(middleware=tuple(middleware), stream=is_streamed, max_iterations=1)
+    result = await tool_loop(ScriptedProvider([*replies, "ok"]), ToolRegistry([bash, look]), request, config=config)
+    assert RAN == []
+    assert any(message.role == "tool" and message.is_error for message in result.messages)
+
+
+async def test_a_request_that_translates_names_keeps_its_tools() -> None:
+    class Translating(Middleware[object]):
+        async def around_request(self, request: RequestInfo[object], proceed: RequestProceed) -> ChatResponse:
+            tools = [replace(each, name=f"x_{each.name}") for each in request.chat.tools or ()]
+            return await proceed(replace(request.chat, tools=tuple(tools)))
+
+    config = ToolLoopConfig(middleware=(Translating(),))
+    provider = ScriptedProvider([ToolCall("1", "look", "{}"), "ok"])
+    assert (await tool_loop(provider, ToolRegistry([look]), "go", config=config)).messages[2].text == "looked"
+
+
 # arguments
 
 
@@ -214,6 +295,17 @@ class Camel(BaseModel):
 
 class Other(BaseModel):
     to: Annotated[str, Field(validation_alias=AliasChoices("to", "recipient"), serialization_alias="target")] = ""
+
+
+class Account:
+    """An object that JSON can't say."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+
+class Color(Enum):
+    RED = "red"
 
 
 NOBODY = Camel()
@@ -235,6 +327,11 @@ async def act(
     by_name: dict[str, Camel] | None = None,
     other: Other = NOWHERE,
     codes: list[SecretStr] | None = None,
+    account: Annotated[str | None, AfterValidator(Account)] = None,
+    accounts: list[Annotated[str, AfterValidator(Account)]] | None = None,
+    color: Color = Color.RED,
+    folder: Path = Path("/etc/secret"),
+    day: date = date(2026, 1, 2),
     *names: str,
     **more: Any,
 ) -> str:
@@ -296,7 +393,15 @@ ARGUMENTS = [
     Seen({"other.recipient": "root"}, '{"other": {"to": "root"}}'),
     Seen({"other.target": "root"}, '{"other": {"recipient": "root"}}'),
     Seen({"names": "root"}, '{"names": ["a", "root"]}'),
+    Seen({"account": "root"}, '{"account": "root"}'),
+    Seen({"accounts": "root"}, '{"accounts": ["ann", "root"]}'),
+    Seen({"color": "red"}, '{"color": "red"}'),
+    Seen({"color": "red"}, "{}"),
+    Seen({"folder": "/etc/*"}, "{}"),
+    Seen({"day": "2026-01-02"}, "{}"),
     Seen({"extra": "root"}, '{"extra": "root"}'),
+    Seen({"extra": "root"}, '{"extra": [["root"]]}'),
+    Seen({"extra.user": "root"}, '{"extra": [[{"user": ["a", ["root"]]}]]}'),
     Seen({"extra.deep": "root"}, '{"extra.deep": "root"}'),
     Seen({"extra.deep": "root"}, '{"extra": {"deep": "root"}}'),
     Seen({"extra.deep.er": "root"}, '{"extra.deep": {"er": "root"}}'),
@@ -363,3 +468,14 @@ async def test_what_an_approver_changes_is_under_the_rules_too(given: dict[str, 
     config = ToolLoopConfig(on_tool_call=approve)
     await tool_loop(ScriptedProvider([ToolCall("1", "a__act", "{}"), "ok"]), registry, "go", config=config)
     assert RAN == []
+
+
+async def test_an_approver_sees_what_was_given_for_an_object() -> None:
+    shown: list[str] = []
+
+    def decide(request: ApprovalRequest) -> bool:
+        shown.append(request.preview)
+        return False
+
+    await ToolRegistry([act]).execute(ToolCall("1", "act", '{"account": "ann"}'), approve=decide)
+    assert shown == ['{"account":"ann"}']

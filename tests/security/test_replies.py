@@ -18,7 +18,18 @@ from openai import AsyncOpenAI
 
 from tests.providers.loopback import chunk, completion, events
 from tests.sources.openapi.pets import document, operation
-from toolkit import ChatRequest, Provider, ProviderError, ToolCall, ToolRegistry, UserMessage
+from toolkit import (
+    ChatRequest,
+    Provider,
+    ProviderError,
+    ToolCall,
+    ToolLoopConfig,
+    ToolRegistry,
+    UserMessage,
+    tool,
+    tool_loop,
+)
+from toolkit.chat import Freeform
 from toolkit.chat.provider import closing
 from toolkit.errors import BadResponseError
 from toolkit.http_client import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
@@ -28,6 +39,7 @@ from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 from toolkit.sources.openapi import openapi_tools
+from toolkit.testing.loopback import Answer, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -433,3 +445,83 @@ async def test_a_charset_that_is_none_is_read_as_utf_8(charset: str) -> None:
         result = await ToolRegistry(tools).execute(ToolCall("1", "pets", "{}"))
     assert not result.is_error
     assert result.text.endswith("Zoë-")
+
+
+def chat_cut(reason: str | None, arguments: str = "") -> Answer:
+    call = {"id": "c", "type": "function", "function": {"name": "erase", "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return Answer({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
+
+
+def messages_cut(reason: str) -> Answer:
+    call = {"type": "tool_use", "id": "c", "name": "erase", "input": {}}
+    return Answer({"id": "m", "type": "message", "role": "assistant", "content": [call], "stop_reason": reason})
+
+
+def responses_cut(item: dict[str, Any], *after: dict[str, Any], **answer: Any) -> Answer:
+    body = {"id": "r", "object": "response", "status": "completed", "output": [item, *after], **answer}
+    return Answer(body)
+
+
+def text_call(text: str, **more: Any) -> dict[str, Any]:
+    return {"type": "custom_tool_call", "id": "i", "call_id": "c", "name": "shell", "input": text, **more}
+
+
+def item_call(**more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "id": "i", "call_id": "c", "name": "erase", "arguments": "", **more}
+
+
+CUT_OFF: dict[str, tuple[type[Any], Answer]] = {
+    "chat: the limit, before the arguments": (OpenAIProvider, chat_cut("length")),
+    "chat: the limit, with an empty object": (OpenAIProvider, chat_cut("length", "{}")),
+    "chat: a reason that nobody knows": (OpenAIProvider, chat_cut("budget_exhausted")),
+    "chat: a reason that nobody knows, with null": (OpenAIProvider, chat_cut("preempted", "null")),
+    "messages: the limit": (AnthropicProvider, messages_cut("max_tokens")),
+    "messages: a stop text": (AnthropicProvider, messages_cut("stop_sequence")),
+    "messages: a reason of another vendor": (AnthropicProvider, messages_cut("length")),
+    "messages: a reason that nobody knows": (AnthropicProvider, messages_cut("budget_exhausted")),
+    "responses: the limit, in a text": (
+        OpenAIResponsesProvider,
+        responses_cut(text_call("rm -rf /"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+    ),
+    "responses: an unknown status, in a text": (
+        OpenAIResponsesProvider,
+        responses_cut(text_call("rm -rf /"), status="expired"),
+    ),
+    "responses: a text that says so itself": (
+        OpenAIResponsesProvider,
+        responses_cut(text_call("rm -rf /", status="incomplete"), {"type": "message", "content": []}),
+    ),
+    "responses: a text in progress": (
+        OpenAIResponsesProvider,
+        responses_cut(text_call("rm -rf /", status="in_progress")),
+    ),
+    "responses: a call in progress": (OpenAIResponsesProvider, responses_cut(item_call(status="in_progress"))),
+    "responses: a failure without an error": (OpenAIResponsesProvider, responses_cut(item_call(), status="failed")),
+}
+
+
+@pytest.mark.parametrize("case", CUT_OFF)
+async def test_a_call_that_may_be_cut_off_does_not_run(case: str) -> None:
+    ran: list[str] = []
+
+    @tool
+    def erase(path: str = "/") -> str:
+        """Erase a folder."""
+        ran.append(path)
+        return "erased"
+
+    @tool(freeform=Freeform())
+    def shell(command: str) -> str:
+        """Run a command."""
+        ran.append(command)
+        return "done"
+
+    provider_class, answer = CUT_OFF[case]
+    with serving(answer) as server:
+        url = server.url.removesuffix("/v1") if provider_class is AnthropicProvider else server.url
+        async with provider_class("m", api_key="k", base_url=url) as provider:
+            config = ToolLoopConfig(max_iterations=1, stream=False)
+            result = await tool_loop(provider, ToolRegistry([erase, shell]), "Go.", config=config)
+    assert ran == []
+    assert [message.is_error for message in result.messages if message.role == "tool"] == [True]

@@ -85,6 +85,17 @@ INTRODUCTIONS = {
     "fi": "Sivulla lukee:",
     "hu": "Az oldalon ez áll:",
     "sw": "Ukurasa unasema:",
+    "am": "ገጹ እንዲህ ይላል፦",
+    "ar semicolon": "هذا نص الصفحة؛",
+    "zh vertical": "頁面寫著\ufe13",
+    "zh ratio": "页面上写着\u2236",
+    "en closed": "(The page says:)",
+    "en quoted": "She wrote \u2018the page says:\u2019",
+    "en emoji": "The page says: \U0001f447\ufe0f",
+    "en hand": "On the page \U0001f447",
+    "en arrow": "The page \u2192",
+    "en arrow down": "The page \u2193",
+    "en invisible": "The page says:\u200b",
 }
 SENTENCES = {
     "en found": "I found this in the page.",

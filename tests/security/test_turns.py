@@ -6,14 +6,17 @@ What is measured is the CPU time of the loop's thread between two turns, on a ma
 import json
 import random
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -35,11 +38,12 @@ from toolkit import (
 from toolkit.chat import ChatRequest, ChatResponse, ToolCall, Usage, UserMessage
 from toolkit.errors import BadResponseError, PluginError
 from toolkit.parsing import TextFormat, TextToolProvider
-from toolkit.sources.mcp import stdio
+from toolkit.sources.mcp import http, mcp_tools, stdio
 from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 from toolkit.tracing import Tracing
+from toolkit.ui.dialects import read_ui_request
 
 DICE = random.Random(1)
 LONG_NAMES = ["".join(DICE.choices("abcd", k=60)) + str(number) for number in range(1_000)]
@@ -155,6 +159,54 @@ def talk_to_mcp_server(*lines: bytes, listed: bytes = TALK.splitlines()[0]) -> C
     return run
 
 
+def ask_over_http(content_type: str, structured: bytes) -> Callable[[], Awaitable[object]]:
+    """Call a tool of a server over HTTP, whose result has a long value."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            listed = GREETING.splitlines()[1] if asked["method"] == "initialize" else list_tools(LOOK)
+            if asked["method"] == "tools/call":
+                listed = b'{"jsonrpc": "2.0", "id": "$id", "result": {"content": [], "structuredContent": $it}}'
+            answer = listed.replace(b'"$id"', json.dumps(asked.get("id")).encode()).replace(b"$it", structured)
+            is_event = content_type != "application/json"
+            self.send_response(404 if asked["method"] == "server/discover" else 200 if "id" in asked else 202)
+            self.send_header("content-type", content_type)
+            self.end_headers()
+            self.wfile.write(b"data: " + answer + b"\n\n" if is_event else answer)
+
+        def do_GET(self) -> None:
+            self.send_error(405)
+
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - the parent's name
+
+    async def run() -> None:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            async with mcp_tools(http(f"http://127.0.0.1:{server.server_port}/mcp")) as tools:
+                result = await ToolRegistry(tools).execute(ToolCall("1", "look", "{}"))
+            assert isinstance(result.details, dict)
+        finally:
+            await anyio.to_thread.run_sync(server.shutdown)
+            thread.join()
+            server.server_close()
+
+    return run
+
+
+def read_file_of_interface(url: str) -> Callable[[], Awaitable[object]]:
+    part = {"type": "file", "url": url, "mediaType": "image/png"}
+    body = json.dumps({"id": "1", "messages": [{"role": "user", "parts": [part]}]}).encode()
+
+    async def run() -> None:
+        with pytest.raises(ValueError, match="a file has an http"):
+            read_ui_request(body)
+
+    return run
+
+
 LOOK = {"name": "look", "inputSchema": {"type": "object"}}
 
 
@@ -237,6 +289,21 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
         {"content": [], "structuredContent": {"a": [{"b": 1}] * 20_000}}, outputSchema=WIDE
     ),
     "a call for a schema of many conditions": answer_look({"content": []}, inputSchema=CONDITIONS),
+    "an output schema beside metadata that is null": answer_look(
+        {"content": [], "structuredContent": {"a": "a" * 28 + "!"}},
+        outputSchema={"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}},
+        _meta=None,
+    ),
+    "icons of a tool": answer_look({"content": []}, icons=[{"src": "a:b"}] * 40_000),
+    "icons of a link": answer_look(
+        {"content": [{"type": "resource_link", "name": "a", "uri": "a:b", "icons": [{"src": "a:b"}] * 40_000}]}
+    ),
+    "metadata of many parts": answer_look({"content": [], "_meta": {"a": [{}] * 300_000}}),
+    "a reply of many parts over HTTP": ask_over_http("application/json", b'{"a": [' + b"{}," * 300_000 + b"{}]}"),
+    "an event of many parts over HTTP": ask_over_http("text/event-stream", b'{"a": [' + b"[]," * 300_000 + b"[]]}"),
+    "a reply of escapes over HTTP": ask_over_http("application/json", b'{"a": "' + b"\\ud83d\\ude00" * 75_000 + b'"}'),
+    "a file of an endless type": read_file_of_interface("data:image/" + "a" * 900_000),
+    "a file of endless parameters": read_file_of_interface("data:a/b" + ";base64" * 120_000),
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
     "a long header": read_page(500, {"content-type": "text/html" + ";" * 100_000}, b"x"),
     "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),
@@ -254,6 +321,7 @@ def import_all() -> None:
     longest_turn(talk_to_plugin(DESCRIBED, DESCRIBED))
     longest_turn(talk_to_mcp_server(*TALK.splitlines()[1:]))
     longest_turn(read_page(200, {}, b""))
+    longest_turn(ask_over_http("application/json", b"{}"))
     longest_turn(read_calls("none"))
     longest_turn(read_text_for("[", "json"))
     longest_turn(read_text_for("Action:", "react"))

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias
 from toolkit.builtin.bash import BashOptions, Bubblewrap, bash_tool
 from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, PlainCommandPattern, removes_everything, runs_only
 from toolkit.builtin.file_tree import list_files_tool, search_tool
-from toolkit.builtin.files import edit_file_tool, is_executed_later, read_file_tool, write_file_tool
+from toolkit.builtin.files import edit_file_tool, read_file_tool, write_file_tool
 from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.run_later import is_executed_later
 from toolkit.builtin.vendor_tools import apply_patch_tool, memory_tool, text_editor_tool
 from toolkit.errors import ConfigurationError
 from toolkit.tools.function_tool import FunctionTool

@@ -529,7 +529,7 @@ def list_files_tool(
         if tree.is_cut:
             notes.append(f"[Stopped after {time_limit:g} s; there may be more. Narrow it with path or max_depth.]")
         if not names:
-            notes.append(f"No files found in {path}, {max_depth} folders deep.")
+            notes.append(f"No files found in {escape_in_name(path)}, {max_depth} folders deep.")
         return ToolOutput("\n".join([*map(escape_in_name, names[:limit]), *notes]), details={"files": names[:limit]})
 
     return tool_from_function(list_files, tags={"read"}, cache=False)
@@ -552,6 +552,7 @@ _PATTERN_TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_CALL_OF_A_GROUP = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 _LONGEST_PATTERN = 1_000
 _MOST_REPEATED = 20_000
 _PART = re.compile(r"\\.|\{(?:\d{0,9},)?(\d{1,9})\}|.", re.DOTALL)
@@ -639,7 +640,8 @@ def _read_contents(
             size = os.fstat(descriptor).st_size
             if size > _LARGEST_SEARCHED:
                 raise ToolFailedError(
-                    f"'{path}' has {size:,} bytes; at most {_LARGEST_SEARCHED:,} can be searched. Use grep."
+                    f"'{escape_in_name(path)}' has {size:,} bytes; at most {_LARGEST_SEARCHED:,} can be searched. "
+                    "Use grep."
                 )
             yield found.path, os.pread(descriptor, _LARGEST_SEARCHED, 0)
         return
@@ -750,11 +752,15 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
         raise ToolFailedError("The pattern contains a line break, and lines are searched one by one. Search for one.")
     if not is_literal and _measure_pattern(pattern) > _MOST_REPEATED:
         raise ToolFailedError("The pattern repeats its parts too often. Use smaller numbers in braces, or * and +.")
+    if not is_literal and _CALL_OF_A_GROUP.search(pattern):
+        raise ToolFailedError(
+            "The pattern calls a group again, which may take any amount of memory. Write it without (?R) and the like."
+        )
     try:
         lines = regex.compile(source, flags)
         wide = _widen_pattern(re.escape(pattern) if is_literal else pattern, is_case_sensitive=is_case_sensitive)
         text = None if wide is None else regex.compile(source, flags | regex.MULTILINE)
-    except regex.error as error:
+    except (regex.error, ValueError) as error:  # the latter for flags that exclude each other
         raise ToolFailedError(
             f"'{escape_in_text(pattern)}' is no valid regular expression: {error}. "
             "Correct it, or set literal to true to find it as it is."

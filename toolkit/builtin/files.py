@@ -1,7 +1,6 @@
 """The tools `read_file`, `write_file` and `edit_file`: pages of text with line numbers, images, and atomic writes.
 
-An edit replaces passages that occur exactly once, all or none, and leaves every other byte unchanged. Some files are
-executed automatically later: writing one amounts to running its text, and so needs approval.
+An edit replaces passages that occur exactly once, all or none, and leaves every other byte unchanged.
 """
 
 from __future__ import annotations
@@ -9,26 +8,23 @@ from __future__ import annotations
 import codecs
 import difflib
 import os
-import re
-import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from heapq import nlargest
 from io import StringIO
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from toolkit.builtin.root_folder import Found, RootFolder
+from toolkit.builtin.run_later import asks_before_writing, guard_link
 from toolkit.chat import ImageBlock
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
-from toolkit.errors import ToolError, ToolFailedError
-from toolkit.foreign_text import escape_in_name, escape_in_text, is_hidden, is_text_encoding
+from toolkit.errors import ToolFailedError
+from toolkit.foreign_text import escape_in_name, escape_in_text, is_text_encoding
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
@@ -42,68 +38,6 @@ _LARGEST_IMAGE = 20_000_000
 Encoding = Annotated[
     str | None, Field(description="Only for files that are not UTF-8: their encoding, such as latin-1.")
 ]
-# Programs read instructions from hidden files and folders; nothing in the following ones runs code.
-_INERT = frozenset({
-    ".github", ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".dockerignore", ".npmignore",
-    ".eslintignore", ".prettierignore", ".stylelintignore", ".ignore", ".rgignore", ".helmignore", ".gcloudignore",
-    ".vercelignore", ".editorconfig", ".env.example", ".env.sample", ".env.template", ".python-version",
-    ".node-version", ".nvmrc", ".ruby-version", ".markdownlint.json", ".markdownlint.yaml", ".yamllint",
-    ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
-})  # fmt: skip
-# Files without a hidden name that are executed or obeyed automatically, by the page that documents it; in lower case. A
-# pattern that ends in a slash is a folder with its contents.
-_RUN_LATER: Mapping[str, tuple[str, ...]] = {
-    # With `objects` and `refs` beside it, a folder is a repository, whose `config` and `hooks` git runs.
-    "https://git-scm.com/docs/gitrepository-layout": ("head", "gitdir", "commondir"),
-    "https://docs.python.org/3/library/site.html": ("*.pth", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg"),
-    "https://pip.pypa.io/en/stable/topics/configuration/": ("pip.conf", "pip.ini"),
-    "https://mise.jdx.dev/configuration.html": ("mise.toml", "mise.*.toml"),
-    "https://man7.org/linux/man-pages/man5/crontab.5.html": (
-        "crontab", "cron.d/", "cron.hourly/", "cron.daily/", "cron.weekly/", "cron.monthly/"
-    ),
-    "https://man7.org/linux/man-pages/man8/ld.so.8.html": ("ld.so.preload",),
-    "https://www.gnu.org/software/bash/manual/html_node/Bash-Startup-Files.html": ("etc/profile", "profile.d/"),
-    "https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html": ("systemd/user/", "systemd/system/"),
-    "https://specifications.freedesktop.org/autostart-spec/latest/": ("autostart/",),
-    "https://developer.apple.com/library/archive/documentation/MacOSX/Conceptual/BPSystemStartup/": (
-        "library/launchagents/", "library/launchdaemons/"
-    ),
-    "https://learn.microsoft.com/powershell/module/microsoft.powershell.core/about/about_profiles": (
-        "profile.ps1", "*_profile.ps1"
-    ),
-    "https://learn.microsoft.com/windows/win32/shell/csidl": ("start menu/programs/startup/",),
-    "https://code.visualstudio.com/docs/editor/workspaces": ("*.code-workspace",),
-    "https://www.sublimetext.com/docs/projects.html": ("*.sublime-project",),
-    "https://lefthook.dev/configuration/": (
-        "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml", "lefthook*.json"
-    ),
-    "https://docs.github.com/actions/reference/workflows-and-actions": (
-        ".github/workflows/", ".github/actions/", ".github/hooks/"
-    ),
-    "https://www.jenkins.io/doc/book/pipeline/jenkinsfile/": ("jenkinsfile*",),
-    "https://www.appveyor.com/docs/appveyor-yml/": ("appveyor.yml",),
-    "https://learn.microsoft.com/azure/devops/pipelines/yaml-schema/": (
-        "azure-pipelines*.yml", "azure-pipelines*.yaml"
-    ),
-    "https://support.atlassian.com/bitbucket-cloud/docs/bitbucket-pipelines-configuration-reference/": (
-        "bitbucket-pipelines.yml",
-    ),
-    "https://docs.aws.amazon.com/codebuild/latest/userguide/build-spec-ref.html": ("buildspec*.yml", "buildspec*.yaml"),
-    "https://cloud.google.com/build/docs/build-config-file-schema": ("cloudbuild*.*",),
-    "https://docs.netlify.com/configure-builds/file-based-configuration/": ("netlify.toml",),
-    "https://vercel.com/docs/project-configuration": ("vercel.json", "vercel.*s"),
-    "https://developer.apple.com/documentation/xcode/writing-custom-build-scripts": ("ci_scripts/",),
-    "https://docs.codemagic.io/yaml-basic-configuration/yaml-getting-started/": ("codemagic.yaml",),
-    "https://docs.bitrise.io/en/bitrise-ci/references/basics-of-bitrise-yaml.html": ("bitrise.yml", "bitrise.yaml"),
-    "https://render.com/docs/blueprint-spec": ("render.yaml",),
-}  # fmt: skip
-_EXECUTED_NAMES = tuple(name for names in _RUN_LATER.values() for name in names if not name.endswith("/"))
-_FOLDERS = tuple(name[:-1] for names in _RUN_LATER.values() for name in names if name.endswith("/"))
-_REPOSITORY = frozenset({"head", "objects", "refs"})
-_MOST_OF_CONFIG = 1_000_000
-_CONFIG_VALUE = re.compile(r"^[^\n=#;]*=[ \t]*(.*)$", re.MULTILINE)
-_SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
-_SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is a prefix of it
@@ -157,7 +91,7 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
     A reader sees the old file or the new one, never a part, even if this process is killed; then a hidden file with the
     suffix ``.tmp`` may remain beside it. An existing file retains its mode (without setuid and setgid) and its ``\r\n``
     line ends; missing folders are created. Files that are executed automatically later need approval: see
-    `is_executed_later`.
+    `toolkit.builtin.is_executed_later`.
 
     Args:
         root: The folder whose files may be written.
@@ -174,12 +108,13 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
         """Write a whole file; its previous content is lost. Use edit_file to change a part."""
         note = ""
         data = FileText(text="").encoded(content, path)
-        folder.make_folders(path)
+        check = guard_link(folder, path)
+        folder.make_folders(path, check=check)
         with folder.changing(path):
             if b"\n" in data and b"\r" not in data and _has_windows_line_ends(folder, path):
                 data = data.replace(b"\n", b"\r\n")
                 note = " (line ends kept as \\r\\n)"
-            found = folder.write(path, data, check=guard_link(folder, path))
+            found = folder.write(path, data, check=check)
         return ToolOutput(
             f"Wrote {len(data)} bytes to {escape_in_name(found.path)}{note}",
             details={"path": found.path, "bytes": len(data), "is_new": found.status is None},
@@ -255,107 +190,6 @@ def _has_windows_line_ends(folder: RootFolder, path: str) -> bool:
     with folder.open_file(path) as (descriptor, _):
         data = os.pread(descriptor, _LARGEST_WHOLE, 0)
     return b"\r\n" in data and data.count(b"\r\n") == data.count(b"\n")
-
-
-def is_executed_later(path: str) -> bool:
-    """Return True if another program may execute or obey the content of a file automatically.
-
-    Most such files have hidden names: ``.git`` (hooks, configuration) and files of direnv, editors, hook managers, CI
-    services, shells, debuggers and interpreters. So every path with a hidden name counts, except a short list of those
-    known to run nothing, such as ``.gitignore``. Others are listed one by one: modules that Python imports
-    automatically, CI files, systemd units. Build files (``Makefile``, ``package.json``, ``conftest.py``) do not count,
-    because they run only on request.
-
-    Args:
-        path: The path relative to the root folder, with slashes. Case, invisible characters, and characters that some
-            file systems drop from names make no difference.
-    """
-    parts = [_fold_name(part) for part in path.split("/")]
-    hidden = [part for part in parts if part.startswith(".") and part not in {".", ".."} and part not in _INERT]
-    if hidden or any(map(_SHORT_NAME.fullmatch, parts)):
-        return True
-    ends = ["/".join(parts[start:]) for start in range(len(parts))]
-    return any(fnmatchcase(end, name) for name in _EXECUTED_NAMES for end in (parts[-1], *ends[-2:-1])) or any(
-        end == folder or end.startswith(f"{folder}/") for end in ends for folder in _FOLDERS
-    )
-
-
-def _is_read_by_git(root: Path, path: str) -> bool:
-    """Return True if a file is in a handmade repository, would complete one, or is named in a git config.
-
-    Git treats any folder with ``HEAD``, ``objects`` and ``refs`` as a repository, and runs the commands in its
-    ``config`` (``core.fsmonitor``, ``core.hooksPath``, filters, ``include.path``), which may name ordinary files.
-    """
-    place = root
-    written = root.joinpath(*path.split("/"))
-    above = [*reversed(root.parents), root]
-    for part in written.relative_to(root).parts:
-        place /= part
-        above.append(place)
-    for folder, inside in pairwise(above):
-        if {*_list_names(folder), _fold_name(inside.name)} >= _REPOSITORY:
-            return True
-    return any(_names_file(top, written) for top in above[:-1])
-
-
-def _list_names(folder: Path) -> Iterator[str]:
-    """Yield the names of repository files that a folder has."""
-    for name in ("HEAD", "objects", "refs"):
-        if os.path.lexists(folder / name):
-            yield name.lower()
-
-
-def _names_file(top: Path, written: Path) -> bool:
-    """Return True if the configuration of a repository names a file, or a folder above it."""
-    try:
-        with (top / ".git" / "config").open("rb") as file:
-            text = file.read(_MOST_OF_CONFIG).decode("utf-8", "replace")
-    except OSError:
-        return False
-    for value in _CONFIG_VALUE.findall(text):
-        for word in {value.strip().strip('"'), *re.split(r"[\s\"';|&=]+", value)}:
-            for base in (top, top / ".git"):
-                named = Path(os.path.normpath(base / word)) if word else top
-                if named not in (top, base) and top in named.parents and (named == written or named in written.parents):
-                    return True
-    return False
-
-
-def _fold_name(name: str) -> str:
-    """Return a name folded as by the most lenient file system."""
-    seen = "".join(character for character in name.translate(_SEEMING_DOTS) if not is_hidden(character))
-    plain = unicodedata.normalize("NFKC", seen).casefold().partition(":")[0]
-    return plain if plain in {".", ".."} else plain.rstrip(". \u3000")
-
-
-def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function of a call's arguments that returns why writing needs approval; empty if it does not."""
-
-    def find_reason(arguments: Mapping[str, Any]) -> str:
-        try:
-            path = folder.spell(str(arguments["path"]))
-        except ToolError:
-            return ""  # the call fails, with the reason
-        if not is_executed_later(path) and not _is_read_by_git(folder.path, path):
-            return ""
-        return f"Writing '{escape_in_name(path)}' needs approval: something may run it later without being asked to."
-
-    return find_reason
-
-
-def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
-    """Return a check that refuses a path that leads through a link to a file which needs approval."""
-
-    def check(found: Found) -> None:
-        is_run = is_executed_later(found.path) or _is_read_by_git(folder.path, found.path)
-        given = folder.spell(path)
-        if is_run and not (is_executed_later(given) or _is_read_by_git(folder.path, given)):
-            raise ToolFailedError(
-                f"'{path}' leads through a link to '{escape_in_name(found.path)}'. Give that path itself, "
-                "so that it can be approved. Nothing was changed."
-            )
-
-    return check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -582,19 +416,20 @@ def _preview_edits(arguments: Mapping[str, Any]) -> str:
 
 
 def _edit_file(folder: RootFolder, path: str, edits: Sequence[Edit], encoding: str | None) -> ToolOutput:
+    shown = escape_in_name(path)
     with folder.changing(path):
         data, found = _read_editable(folder, path)
         file = decoded(data, path, encoding)
         if file.encoded(file.text, path) != data:
             raise ToolFailedError(
-                f"'{escape_in_name(path)}' can't be edited as {file.encoding}: "
+                f"'{shown}' can't be edited as {file.encoding}: "
                 "other parts of it would be written in another way. "
                 "Use a command. Nothing was changed."
             )
-        changes = _find_changes(file.text, edits, path, file.line_end)
+        changes = _find_changes(file.text, edits, shown, file.line_end)
         text = _apply_changes(file.text, changes)
         if text == file.text:
-            raise ToolFailedError(f"The edit changes nothing in {path}: old_text and new_text are the same.")
+            raise ToolFailedError(f"The edit changes nothing in {shown}: old_text and new_text are the same.")
         folder.write(path, file.encoded(text, path), expected=data, check=guard_link(folder, path))
     old_lines = sum(_count_lines(file.text[change.start : change.end]) for change in changes)
     new_lines = sum(_count_lines(change.text) for change in changes)
@@ -640,7 +475,7 @@ def _collect_edits(old_text: str | None, new_text: str | None, edits: Sequence[E
     return list(edits)
 
 
-def _find_changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list[_Change]:
+def _find_changes(text: str, edits: Sequence[Edit], shown: str, line_end: str) -> list[_Change]:
     """Return the changes in the order of the text.
 
     Raises:
@@ -650,18 +485,18 @@ def _find_changes(text: str, edits: Sequence[Edit], path: str, line_end: str) ->
     readings = _Readings(text)
     for number, edit in enumerate(edits, start=1):
         which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        start, end = _find_passage(readings, edit.old_text, path, which)
+        start, end = _find_passage(readings, edit.old_text, shown, which)
         new_text = edit.new_text.replace("\r\n", "\n").replace("\n", line_end)
         changes.append(_Change(start, end, new_text))
     changes.sort(key=lambda change: (change.start, change.end))
     for before, after in pairwise(changes):
         if after.start < before.end:
             line = text.count("\n", 0, after.start) + 1
-            raise ToolFailedError(f"Two edits overlap at line {line} of {path}. Make them one. Nothing was changed.")
+            raise ToolFailedError(f"Two edits overlap at line {line} of {shown}. Make them one. Nothing was changed.")
     return changes
 
 
-def _find_passage(readings: _Readings, old_text: str, path: str, which: str) -> tuple[int, int]:
+def _find_passage(readings: _Readings, old_text: str, shown: str, which: str) -> tuple[int, int]:
     """Return the span of a passage: an exact match, or else one that ignores typography and blanks at line ends."""
     lines = old_text.replace("\r\n", "\n").split("\n")
     places = readings.exact.find("\n".join(lines))
@@ -674,13 +509,13 @@ def _find_passage(readings: _Readings, old_text: str, path: str, which: str) -> 
     text = readings.text
     if not places:
         raise ToolFailedError(
-            f"{which}old_text not found in {path}. Nothing was changed.{_hint_at_passage(text, old_text)}"
+            f"{which}old_text not found in {shown}. Nothing was changed.{_hint_at_passage(text, old_text)}"
         )
     at = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in places[:5])
     more = ", ..." if len(places) > 5 else ""
     count = f"more than {_MOST_PLACES}" if len(places) > _MOST_PLACES else str(len(places))
     raise ToolFailedError(
-        f"{which}old_text matches {count} locations in {path}, at the lines {at}{more}. "
+        f"{which}old_text matches {count} locations in {shown}, at the lines {at}{more}. "
         "Give more of the lines round it, so that it matches one. Nothing was changed."
     )
 
@@ -793,7 +628,7 @@ def _diff_changes(text: str, changes: Sequence[_Change], path: str) -> str:
     """Return a unified diff made from the changes alone, because comparing a whole large file can take minutes."""
     lines = _split_file_lines(text)
     starts = [0, *accumulate(map(len, lines))]
-    parts = [f"--- a/{path}\n+++ b/{path}\n"]
+    parts = [f"--- {escape_in_name(f'a/{path}')}\n+++ {escape_in_name(f'b/{path}')}\n"]
     grown = 0
     for group in _group_changes(changes, starts):
         first, last = _span_lines(group, starts)

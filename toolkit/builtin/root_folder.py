@@ -163,8 +163,12 @@ class RootFolder:
             finally:
                 os.close(descriptor)
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, path: str, *, check: Callable[[str], None] | None = None) -> None:
         """Create the missing parent folders of a file.
+
+        Args:
+            path: The file.
+            check: Called with its path, with links resolved, before anything is created; its exceptions propagate.
 
         Raises:
             ToolError: They can't be created, or the path is not that of a file.
@@ -179,6 +183,8 @@ class RootFolder:
                 continue
             with self.find("./" + "/".join(parts[:end])) as found:
                 if found.status is None:
+                    if check is not None:
+                        check(posixpath.normpath("/".join((found.path, *parts[end:]))))
                     with suppress(FileExistsError):  # another process created it first
                         os.mkdir(found.name, dir_fd=found.folder)
 
@@ -188,7 +194,7 @@ class RootFolder:
         data: bytes,
         *,
         expected: bytes | None = None,
-        check: Callable[[Found], None] | None = None,
+        check: Callable[[str], None] | None = None,
     ) -> Found:
         """Replace a file atomically, preserving its mode and owner, but not setuid and setgid.
 
@@ -199,14 +205,14 @@ class RootFolder:
             data: The complete new content.
             expected: The content when it was read; if it has changed meanwhile, the write is undone. None replaces any
                 content.
-            check: Called with the target of the path before writing; its exceptions propagate.
+            check: Called with the path, with links resolved, before writing; its exceptions propagate.
 
         Raises:
             ToolError: It can't be written; nothing has changed.
         """
         with self.find(path) as found:
             if check is not None:
-                check(found)
+                check(found.path)
             _require_writable(found, path)
             if not replace_file(found.folder, found.name, data, status=found.status, expected=expected):
                 raise ToolFailedError(

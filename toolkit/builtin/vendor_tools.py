@@ -7,6 +7,7 @@ are ordinary tools. They use `read_file`, `write_file` and `edit_file`, with the
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -16,19 +17,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from toolkit.builtin.files import (
-    asks_before_writing,
-    decoded,
-    edit_file_tool,
-    guard_link,
-    read_file_tool,
-    write_file_tool,
-)
+from toolkit.builtin.files import decoded, edit_file_tool, read_file_tool, write_file_tool
 from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.run_later import asks_before_writing, guard_link
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ToolFailedError
-from toolkit.foreign_text import escape_in_name
+from toolkit.foreign_text import escape_in_name, escape_in_text
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 
@@ -124,6 +119,8 @@ def memory_tool(root: RootFolder | str | os.PathLike[str], folder: str = "memori
     def find_memory_reason(arguments: Mapping[str, Any]) -> str:
         try:
             paths = [_spell_memory(arguments[name]) for name in ("path", "old_path", "new_path") if arguments[name]]
+            if arguments["command"] == "rename" and len(paths) > 1:
+                paths += _list_moved(notes, paths[-2], paths[-1])
         except ToolFailedError:
             return ""  # the call fails, with the reason
         reasons = [find_reason({"path": path}) for path in paths] if arguments["command"] != "view" else []
@@ -165,7 +162,7 @@ def apply_patch_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[
             return _delete_path(folder, path, may_be_folder=False)
         if type == "update_file":
             return _change_file(folder, path, partial(apply_diff, diff=diff))
-        folder.make_folders(path)
+        folder.make_folders(path, check=guard_link(folder, path))
         with folder.find(path) as found:
             if found.status is not None:
                 raise ToolFailedError(f"'{escape_in_name(path)}' exists already: use update_file. Nothing was changed.")
@@ -277,7 +274,7 @@ def _insert_lines(text: str, *, place: int, added: str) -> str:
 
 def _delete_path(folder: RootFolder, path: str, *, may_be_folder: bool = True) -> ToolOutput:
     with folder.find(path) as found:
-        guard_link(folder, path)(found)
+        guard_link(folder, path)(found.path)
         if found.status is None or not found.parts:
             raise ToolFailedError(f"'{escape_in_name(path)}' can't be deleted: there is no such file.")
         if not found.is_folder:
@@ -289,9 +286,18 @@ def _delete_path(folder: RootFolder, path: str, *, may_be_folder: bool = True) -
         return ToolOutput(f"Deleted {escape_in_name(found.path)}", details={"path": found.path})
 
 
+def _list_moved(folder: RootFolder, old_path: str, new_path: str) -> Iterator[str]:
+    """Yield the new paths of the files in a folder that is renamed."""
+    top = folder.path / folder.spell(old_path)
+    for place, _, names in os.walk(top):
+        yield from (posixpath.join(new_path, os.path.relpath(place, top), name) for name in names)
+
+
 def _rename_path(folder: RootFolder, old_path: str, new_path: str) -> ToolOutput:
-    folder.make_folders(new_path)
+    folder.make_folders(new_path, check=guard_link(folder, new_path))
     with folder.changing(new_path), folder.find(old_path) as old, folder.find(new_path) as new:
+        guard_link(folder, old_path)(old.path)
+        guard_link(folder, new_path)(new.path)
         if old.status is None or not old.parts:
             raise ToolFailedError(f"'{escape_in_name(old_path)}' is not there. Nothing was renamed.")
         if new.status is not None:
@@ -336,7 +342,7 @@ def apply_diff(text: str, diff: str) -> str:
         old = [line[1:] for line in section.lines if not line.startswith("+")]
         place = _find_lines(lines, old, _find_anchors(lines, section.anchors, done), is_at_end=section.is_at_end)
         if place is None or place < done:
-            passage = "\n".join(old)
+            passage = "\n".join(map(escape_in_text, old))
             raise ToolFailedError(f"These lines of the diff are not in the file:\n{passage}\nNothing was changed.")
         changed += lines[done:place]
         for line in section.lines:
@@ -383,7 +389,9 @@ def _find_anchors(lines: Sequence[str], anchors: Sequence[str], start: int) -> i
         if found is not None:
             start = found + 1
         elif len(anchors) > 1:
-            raise ToolFailedError(f"This line of the diff is not in the file: {anchor}. Nothing was changed.")
+            raise ToolFailedError(
+                f"This line of the diff is not in the file: {escape_in_text(anchor)}. Nothing was changed."
+            )
     return start
 
 

@@ -128,6 +128,7 @@ _BARE_WORDS = re.compile(rf"{_BARE_PART}(?:[ ]{_BARE_PART})*+")
 _BARE_AMOUNT = re.compile(r"[-+]?+[0-9][0-9,._'\u2019 ]*+")
 _FULLWIDTH = "fullwidth punctuation was read as ASCII"
 _INNER_QUOTES = "quotes inside a string were kept as text"
+_ESCAPED = "characters in strings were escaped"
 DOUBTFUL = "a string swallowed what looks like another one"
 _ADJACENT = re.compile(rf"[{_QUOTES}]\s*[{_QUOTES}]")
 _QUOTE = re.compile(f"[{_QUOTES}]")
@@ -153,6 +154,7 @@ _PLAIN_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f"
 _MAYBE_CODES = frozenset("0123456789x")
 _WHOLE_UNITS = re.compile(r"\\\\|\\u[0-9a-fA-F]{4}")
 _CUT_UNIT = re.compile(r"\\u[0-9a-fA-F]")
+_NOT_IN_JSON = re.compile(r"[\t\n\r]|\\'")
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 # Names and values without brackets: `city=Paris, days=3`, or `city: Paris`, each on a line of its own.
@@ -441,7 +443,7 @@ class _StrictReader:
         if token[0] == "'":
             self._assumed.append("single quotes were read as double quotes")
         elif token[0] == '"' and written != token:
-            self._assumed.append("characters in strings were escaped")
+            self._assumed.append(_ESCAPED)
         self.pieces.append(written)
 
 
@@ -1040,7 +1042,8 @@ def _read_contents(raw: str, *, may_be_misplaced: bool = False) -> Iterator[tupl
             text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             continue
-        yield json.dumps(text, ensure_ascii=False), ("backslashes were kept as text",) if unknown else ()
+        assumed = "backslashes were kept as text" if unknown else _ESCAPED if _NOT_IN_JSON.search(raw) else None
+        yield json.dumps(text, ensure_ascii=False), (assumed,) if assumed else ()
 
 
 def _is_balanced(text: str) -> bool:

@@ -24,7 +24,7 @@ from anyio import CancelScope, to_thread
 
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
-from toolkit.json_text import canonical_json, digest_json
+from toolkit.json_text import digest_json, unique_json
 from toolkit.logs import get_logger
 from toolkit.private_files import make_private, write_ahead
 from toolkit.settings import Duration, check_setting, to_seconds
@@ -318,7 +318,7 @@ def _read_context(cache_key: Callable[[Any], object] | None, state: object, name
 
     try:
         key = cache_key(state)
-        return "" if key is None else canonical_json(key)
+        return "" if key is None else unique_json(key)
     except Exception:
         _logger.exception("the cache_key of %s failed; its output is not stored", name)
         return ""

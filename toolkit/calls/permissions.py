@@ -48,8 +48,9 @@ class Rule(Settings):
         args: A pattern for each argument that matters; all of them must match. A name may be a path,
             ``"options.mode"``. A string is an `fnmatch` pattern for the whole text of a string, line breaks included,
             and never matches a number or a boolean; a function is asked, and anything else must be equal as JSON.
-            On its way through a list a path goes to each item, and a string pattern to each string of a list: to
-            allow, all must match and there must be one; to deny or ask, one is enough.
+            On its way through a list a path goes to each item, and a string pattern to each string of a list, however
+            deep: to allow, all must match and there must be one; to deny or ask, one is enough. A decimal is text in
+            JSON, spelled as the model spelled it: to compare its value, give a function.
             What is not there matches nothing. So what is absent is never allowed by a rule that names it, and never
             denied by one either: a denial that must hold without the argument, too, needs a rule without it.
         unsaid: An `fnmatch` pattern for the path of an argument: matches only calls in which such an argument stands
@@ -376,7 +377,7 @@ def _make_matcher(pattern: Any) -> Callable[[Any], list[bool]]:
     """Return a function that gives one answer for a value, or one for each item of a list for a text pattern."""
     if isinstance(pattern, str):
         text = re.compile(translate(pattern)).match
-        return lambda value: [isinstance(item, str) and text(item) is not None for item in _list_items(value)]
+        return lambda value: [isinstance(item, str) and text(item) is not None for item in _flatten(value)]
     if callable(pattern):
         # Each is given its own copy: what one does to a value is nothing to the next.
         return lambda value: [value is not _Absent and bool(pattern(_copy_json(value)))]
@@ -387,11 +388,16 @@ def _copy_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
         return {name: _copy_json(item) for name, item in members.items()}
-    return [_copy_json(item) for item in _list_items(value)] if isinstance(value, list) else value
+    return [_copy_json(item) for item in cast("list[object]", value)] if isinstance(value, list) else value
 
 
-def _list_items(value: Any) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else [value]
+def _flatten(value: Any) -> Iterator[object]:
+    """Yield the items of a list and of the lists in it, or the value itself."""
+    if not isinstance(value, list):
+        yield value
+        return
+    for item in cast("list[object]", value):
+        yield from _flatten(item)
 
 
 def _is_equal(one: Any, other: Any) -> bool:

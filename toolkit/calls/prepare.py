@@ -29,7 +29,7 @@ from toolkit.redaction import (
     clean_text,
     clean_texts,
     list_secret_texts,
-    may_name_secrets,
+    may_show_secrets,
     without_keys,
     without_secrets,
 )
@@ -202,10 +202,7 @@ def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset
 
 def _show_json(text: str, arguments: Mapping[str, Any]) -> str:
     """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
-    # Most texts give no value to a name, and have no word that is long enough for a key: others take ten times as long.
-    is_simple = not ("=" in text or "<" in text or "|" in text or " -" in text or "\\" in text)
-    gives_no_value = (is_simple and text.count(":") == len(arguments)) or not ("://" in text or may_name_secrets(text))
-    if gives_no_value and not (_may_have_key(arguments) and _LONG_WORD.search(text)):
+    if not (may_show_secrets(text, len(arguments)) or (_may_have_key(arguments) and _LONG_WORD.search(text))):
         return text
     if len(text) > _LONGEST_CLEANED:
         return text
@@ -213,6 +210,7 @@ def _show_json(text: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _may_have_key(arguments: Mapping[str, Any]) -> bool:
+    """Return whether a text in arguments is long enough for a vendor's key, which most have none of."""
     for value in arguments.values():
         kind = type(value)
         if len(value) > _SHORTER_THAN_KEYS if kind is str else kind not in _NUMBERS:

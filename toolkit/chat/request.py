@@ -427,12 +427,12 @@ class ChatResponse:
 
     @property
     def unfinished_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of a truncated reply whose arguments may be incomplete.
+        """The calls of a truncated reply, or one that a stop text ended, whose arguments may be incomplete.
 
         These are calls without arguments, and the last block unless its arguments are a complete, non-empty JSON
         object.
         """
-        if self.stop_reason != "max_tokens":
+        if self.stop_reason not in ("max_tokens", "stop_sequence"):
             return ()
         blocks = [block for block in self.message.content if not isinstance(block, ReasoningBlock)]
         calls = [block for block in blocks if isinstance(block, ToolCall)]

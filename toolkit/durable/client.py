@@ -31,6 +31,7 @@ from toolkit.durable.rests import (
     DurableState,
     Rest,
     read_answer,
+    seal_begin,
     seal_item,
     write_decision,
     write_message,
@@ -82,13 +83,17 @@ class DurableRuns:
     Args:
         url: The database: ``sqlite:///runs.db`` for the processes of one machine, ``postgresql://...`` for many.
         encryption: Encrypts all stored values; the same for all workers and clients.
-        signing_key: That of the loops' configurations, for decisions, messages and cancellations of runs whose loop
-            `get` is not given.
+        signing_key: That of the loops' configurations, for runs whose loop `get` is not given, and for forks.
+
+    Raises:
+        ConfigurationError: The key is empty.
     """
 
     def __init__(
         self, url: str, *, encryption: Encryption | None = None, signing_key: str | bytes | None = None
     ) -> None:
+        if signing_key is not None and not signing_key:
+            raise ConfigurationError("signing_key is empty: give that of the loops' configurations, or None")
         self._url = url
         self._signing_key = signing_key
         self._encryption = encryption
@@ -149,8 +154,9 @@ class DurableRuns:
         known = _check_run_id(uuid.uuid4().hex if run_id is None else run_id)
         trace: dict[str, str] = {}
         inject_trace_context(trace)
-        begin = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": trace}
         run = RunRow(run_id=known, begins=None if at is None else to_epoch_seconds(at), **row)
+        begin: dict[str, Any] = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": trace}
+        begin = seal_begin(loop.config.signing_key, run.place, begin)
         found = await self._ask_database(lambda: self._rows.start(run, begin))
         if found.loop != loop.name:
             raise DurableError(f"run '{known}' is one of loop '{found.loop}', not of '{loop.name}': give another id")
@@ -196,7 +202,8 @@ class DurableRuns:
             )
         row = _describe_start(loop, tenant, priority, metadata)
         check_json("metadata", row["metadata"])
-        begin: dict[str, Any] = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": {}}
+        begin: dict[str, Any] = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": {}, "schedule": name}
+        begin = seal_begin(loop.config.signing_key, RunRow(run_id=name, **row).place, begin)
         await self._ask_database(
             lambda: self._rows.put_schedule(name, cron, timezone, {"row": row, "begin": begin}, catches_up=catches_up)
         )
@@ -346,15 +353,18 @@ class DurableRuns:
 
         Raises:
             DurableError: The run has not come to rest, or has no such turn, or the new id is taken.
+            ConfigurationError: Its loop has a `signing_key`, and `DurableRuns` has none.
         """
         row = await self._ask_database(lambda: self._rows.read(run_id))
-        rest = await self._ask_database(lambda: self._rows.read_rest(row))
+        rest = await self._ask_database(lambda: self._rows.read_rest(row, self._signing_key))
         if rest is None:
             raise DurableError(f"run '{run_id}' is {row.state}: it can be forked when it is at rest")
+        _check_key(self._signing_key, rest, run_id)
         begin = _cut_after_turn(rest.load_messages(), turn, run_id)
         begin += [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
         forked = replace(row, run_id=_check_run_id(new_run_id or uuid.uuid4().hex))
-        plain = {"prompt": messages_to_plain(begin), "trace": {}, "forked": {"run_id": run_id, "turn": turn}}
+        plain: dict[str, Any] = {"prompt": messages_to_plain(begin), "trace": {}}
+        plain = seal_begin(self._signing_key, forked.place, {**plain, "forked": {"run_id": run_id, "turn": turn}})
         await self._ask_database(lambda: self._rows.start(forked, plain, is_new=True))
         return self._open_run(forked.run_id)
 
@@ -404,6 +414,15 @@ def _check_meant(filters: RunFilters) -> None:
     """Check that a change of many runs says which."""
     if all(value is None for value in filters.values()):
         raise ConfigurationError("this would change all runs: give a filter, as in state='failed'")
+
+
+def _check_key(key: str | bytes | None, rest: Rest | None, run_id: str) -> None:
+    """Check that there is a key where the loop of a run has one."""
+    if key is None and rest is not None and rest.is_keyed:
+        raise ConfigurationError(
+            f"the loop of run '{run_id}' has a signing_key, without which nothing that is sent to it is taken: "
+            "give the loop to get(), or DurableRuns(signing_key=...)"
+        )
 
 
 def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list[Message]:
@@ -513,7 +532,7 @@ class DurableRun(Generic[Out]):
         decided = self._rows.read_decided(row, is_at_rest=rest is not None)
         awaited: Sequence[PendingApproval] = [] if rest is None else rest.pending
         if rest is None and decided:
-            awaited = self._rows.read_awaited(row)
+            awaited = self._rows.read_awaited(row, self._signing_key)
         pending = [
             DurablePending(**asdict(each), decided=decided.get(decision_key(each.call_id, each.binding), ""))
             for each in awaited
@@ -606,7 +625,7 @@ class DurableRun(Generic[Out]):
 
     def _put_decision(self, call_id: str, plain: Mapping[str, Any], binding: str) -> None:
         row, rest = self._read_run()
-        awaited = self._rows.read_awaited(row) if rest is None else rest.pending
+        awaited = self._rows.read_awaited(row, self._signing_key) if rest is None else rest.pending
         found = next((each for each in awaited if each.call_id == call_id), None)
         if found is None:
             is_late = self._rows.has_item(self.id, decision_key(call_id, binding))
@@ -701,11 +720,7 @@ class DurableRun(Generic[Out]):
         self._rows.begin_next(self.id)
 
     def _seal_item(self, rest: Rest | None, kind: str, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        if self._signing_key is None and rest is not None and rest.is_keyed:
-            raise ConfigurationError(
-                f"the loop of run '{self.id}' has a signing_key, without which nothing that is sent to it is taken: "
-                "give the loop to get(), or DurableRuns(signing_key=...)"
-            )
+        _check_key(self._signing_key, rest, self.id)
         return seal_item(self._signing_key, self.id, kind, key, body)
 
     async def export(self) -> dict[str, Any]:
@@ -737,7 +752,7 @@ class DurableRun(Generic[Out]):
         patience = _PATIENCE
         while True:
             row = self._rows.read(self.id)
-            rest = self._rows.read_rest(row) if row.state in RESTING else None
+            rest = self._rows.read_rest(row, self._signing_key) if row.state in RESTING else None
             if rest is not None or row.state not in RESTING or patience == 0:
                 return row, rest
             patience -= 1

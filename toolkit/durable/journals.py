@@ -397,6 +397,9 @@ class SqliteLog:
             self._connection = _open_database(file, is_synced=is_synced)
             self.run_id: str = self._find_run()
             self._claim: RunLock | None = RunLock(_find_lock(file, self.run_id))
+        except JournalError:
+            self._close_database()
+            raise
         except BlockingIOError:
             self._close_database()
             raise ConfigurationError(
@@ -415,7 +418,7 @@ class SqliteLog:
         made = (self._name, uuid.uuid4().hex, time.time())
         self._connection.execute("INSERT INTO run (name, run_id, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", made)
         row = self._connection.execute("SELECT run_id FROM run WHERE name = ?", (self._name,)).fetchone()
-        return str(row[0])
+        return _check_id(row[0])
 
     def read_entries(self, path: str) -> dict[int, tuple[str, JournalValue]]:
         """Return the entries of the run or of one inside it, by position."""
@@ -427,7 +430,7 @@ class SqliteLog:
             rows = self._use_database().execute(
                 "SELECT position, name, value, seal FROM entry WHERE run_id = ? AND path = ?", (self.run_id, path)
             )
-            return {position: (name, self._read_value(path, *row)) for row in rows for position, name, *_ in [row]}
+            return {row[0]: (row[1], self._read_value(path, *row)) for row in rows}
 
     def read_inside(self, call: str) -> list[JournalValue]:
         """Return the values of the logs inside a call, given its path."""
@@ -437,7 +440,8 @@ class SqliteLog:
         return [value for path in inside for _, value in self.read_entries(path).values()]
 
     def _read_value(self, path: str, position: int, name: str, value: bytes, seal: bytes) -> JournalValue:
-        is_whole = isinstance(value, bytes) and isinstance(seal, bytes)  # pyright: ignore[reportUnnecessaryIsInstance]
+        kinds = [(position, int), (name, str), (value, bytes), (seal, bytes)]  # of a file, any column may have any type
+        is_whole = all(isinstance(part, kind) for part, kind in kinds)
         if not is_whole or not hmac.compare_digest(self._make_seal(path, position, name, value), seal):
             raise JournalError(f"the entry '{name}' of the run '{self._name}' in '{self._file}' was changed")
         try:
@@ -583,8 +587,15 @@ def _read_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
+def _check_id(run_id: object) -> str:
+    """Return the id of a run, by which its lock is named."""
+    if not isinstance(run_id, str) or not run_id.isalnum() or not run_id.isascii():
+        raise JournalError(f"a run of the journal has the id {run_id!r:.60}: it was changed")
+    return run_id
+
+
 def _find_lock(file: Path, run_id: str) -> Path:
-    return file.with_name(f"{file.name}-{run_id[:12]}.lock")
+    return file.with_name(f"{file.name}-{_check_id(run_id)[:12]}.lock")
 
 
 def _is_claimed(file: Path, run_id: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import inspect
 import json
+import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -39,7 +40,7 @@ from toolkit.errors import (
 )
 from toolkit.events import dump_result, load_result
 from toolkit.foreign_text import replace_surrogates
-from toolkit.json_text import sign_json
+from toolkit.json_text import sign_json, write_json
 from toolkit.logs import get_logger
 from toolkit.loop.answers import ExpectedAnswer
 from toolkit.loop.approvals import PendingApproval
@@ -81,6 +82,7 @@ VOID_AT_REST: Mapping[str, Collection[str]] = {
 """The kinds that such a run ignores."""
 
 _VERSION = 1
+_DUE = re.compile(r"-\d{8}T\d{6}Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,9 @@ class Rest:
         is_resumable: True if it failed, and `retry` continues its log.
         is_read: False if it failed before its whole log was read, so that the transcript is incomplete.
         trace: The trace context of the first segment, to which later ones are linked; empty without tracing.
-        seal: The seal of a transcript without a snapshot; empty without a key.
+        segment: The number of its segment; 0 in engines that don't need it.
+        taken: With a key, the keys of the messages and cancellations that were taken so far, so that none is again.
+        seal: The seal of all this and of the run; empty without a key.
     """
 
     state: DurableState
@@ -119,6 +123,8 @@ class Rest:
     is_resumable: bool = False
     is_read: bool = True
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    segment: int = 0
+    taken: Sequence[str] = ()
     seal: str = ""
 
     @property
@@ -129,7 +135,7 @@ class Rest:
     @property
     def is_keyed(self) -> bool:
         """True where the loop has a `signing_key`."""
-        return self.snapshot is not None and is_keyed(self.snapshot)
+        return bool(self.seal) or (self.snapshot is not None and is_keyed(self.snapshot))
 
     @property
     def awaited(self) -> list[PendingApproval]:
@@ -229,13 +235,66 @@ def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
             raise ConfigurationError("Defer() decides nothing: the call awaits a decision already")
 
 
+def seal_begin(key: str | bytes | None, place: RunPlace, begin: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run begins with, with a seal by the key of its loop; without a key, unchanged.
+
+    All runs of a schedule have one seal, by its name.
+    """
+    if key is None:
+        return dict(begin)
+    schedule = begin.get("schedule")
+    run = ["run", place.run_id] if schedule is None else ["schedule", schedule]
+    return {**begin, "seal": _sign_part(key, "begin", place, [run, begin["prompt"]])}
+
+
+def check_begin(key: str | bytes | None, place: RunPlace, begin: Mapping[str, Any]) -> None:
+    """Check what a run begins with, if its loop has a key.
+
+    Raises:
+        DurableError: It was changed, or written without the key.
+    """
+    if key is None:
+        return
+    schedule: object = begin.get("schedule")
+    is_of_run = schedule is None or (
+        isinstance(schedule, str) and _DUE.fullmatch(place.run_id.removeprefix(schedule)) is not None
+    )
+    if not is_of_run or not _is_same(begin.get("seal"), seal_begin(key, place, begin)["seal"]):
+        raise DurableError("what the run begins with was changed, or written without the signing_key of its loop")
+
+
+def seal_rest(key: str | bytes | None, place: RunPlace, rest: Rest) -> Rest:
+    """Return the rest of a run with a seal by the key of its loop; without a key, unchanged."""
+    if key is None:
+        return rest
+    content = {name: value for name, value in rest.write().items() if name != "seal"}
+    return replace(rest, seal=_sign_part(key, "rest", place, [place.run_id, content]))
+
+
+def check_rest(key: str | bytes | None, place: RunPlace, rest: Rest, segment: int = 0) -> None:
+    """Check the rest of a segment, if the run's loop has a key.
+
+    Raises:
+        DurableError: It was changed, made without the key, or is the rest of another segment or run.
+    """
+    if key is None:
+        return
+    if rest.segment != segment or not _is_same(rest.seal, seal_rest(key, place, rest).seal):
+        raise DurableError(
+            f"the rest of run '{place.run_id}' was changed, or made without the signing_key of its loop: its "
+            "transcript and its result can't be relied on"
+        )
+
+
 def seal_item(key: str | bytes | None, run_id: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of an item with a seal by the key; without a key, the body alone.
 
     The name is `InboxItem.key`, so that no item can be copied; a decision is bound to its call instead.
     """
     name = "" if kind == "decide" else name
-    return dict(body) if key is None else {**body, "seal": _sign_part(key, "item", [run_id, kind, name, body])}
+    if key is None:
+        return dict(body)
+    return {**body, "seal": _sign_json(key, "item", [run_id, kind, name, body])}
 
 
 def is_forged(key: str | bytes | None, run_id: str, item: InboxItem) -> bool:
@@ -250,7 +309,12 @@ def is_forged(key: str | bytes | None, run_id: str, item: InboxItem) -> bool:
     return not _is_same(item.body.get("seal"), right["seal"])
 
 
-def _sign_part(key: str | bytes, what: str, content: list[Any]) -> str:
+def _sign_part(key: str | bytes, what: str, place: RunPlace, content: list[Any]) -> str:
+    facts = [place.loop, place.tenant, dict(place.metadata), *content]
+    return _sign_json(key, what, json.loads(write_json(facts)))  # as they will be read
+
+
+def _sign_json(key: str | bytes, what: str, content: list[Any]) -> str:
     return sign_json([f"toolkit {what}", *content], key.encode() if isinstance(key, str) else key)
 
 
@@ -274,8 +338,13 @@ def read_decision(plain: Mapping[str, Any]) -> Approval:
 class RunSegment:
     """One segment of a run, from the prompt or the last rest, which may be set until `move`, to the next rest."""
 
-    def __init__(self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = ()) -> None:
+    def __init__(
+        self, loop: DurableLoop[Any, Any], place: RunPlace, begin: Rest | Sequence[Message] = (), segment: int = 0
+    ) -> None:
         self.begin = begin
+        self.taken: list[str] = []
+        """The keys of the items that it has taken."""
+        self._segment = segment
         self.handle: ToolLoopHandle[Any, Any] | None = None
         self._loop = loop
         self._place = place
@@ -305,7 +374,7 @@ class RunSegment:
         elif isinstance(result.reason, Cancelled):
             state = "cancelled"
         assert self.handle is not None
-        return Rest(
+        return self._seal(
             state=state,
             ending=result.ending,
             messages=messages_to_plain(result.messages),
@@ -324,14 +393,12 @@ class RunSegment:
             snapshot = self.begin.snapshot
         if isinstance(error, ProviderError) and error.messages:
             messages = error.messages
-        plain, key = messages_to_plain(list(messages)), self._loop.config.signing_key
-        return Rest(
+        return self._seal(
             state="failed",
             ending=type(error).__name__,
             error=without_keys(replace_surrogates(str(error))) or type(error).__name__,
-            messages=plain,
+            messages=messages_to_plain(list(messages)),
             snapshot=snapshot,
-            seal="" if key is None else self._seal_messages(key, plain),
             is_resumable=is_resumable,
             is_read=is_read,
             trace=dict(trace),
@@ -347,14 +414,14 @@ class RunSegment:
         _logger.warning("durable run %s of loop %s failed in turn %d: %s", place.run_id, place.loop, turn, line)
         _logger.debug("the error of durable run %s", place.run_id, exc_info=error)
 
-    def _seal_messages(self, key: str | bytes, messages: list[dict[str, Any]]) -> str:
-        return _sign_part(key, "transcript", [self._place.run_id, messages])
+    def leave_again(self, rest: Rest) -> Rest:
+        """Return the rest that this segment began from as its own, since nothing has resumed the run."""
+        return seal_rest(self._loop.config.signing_key, self._place, replace(rest, segment=self._segment))
 
-    def _check_seal(self, rest: Rest) -> None:
-        """Check the seal of the transcript that the run continues, if its loop has a key."""
-        key = self._loop.config.signing_key
-        if key is not None and not _is_same(rest.seal, self._seal_messages(key, rest.messages)):
-            raise DurableError("the transcript that the run continues was changed, or made without its signing_key")
+    def _seal(self, **parts: Any) -> Rest:
+        before = self.begin.taken if isinstance(self.begin, Rest) else ()
+        is_keyed = self._loop.config.signing_key is not None
+        return self.leave_again(Rest(**parts, taken=[*before, *self.taken] if is_keyed else []))
 
     def _save_failed(self, handle: ToolLoopHandle[Any, Any]) -> Snapshot | None:
         """Return the snapshot of a failed loop; None if it can't be saved, so that only its transcript remains."""
@@ -386,6 +453,8 @@ class RunSegment:
             if inspect.isawaitable(ctx):
                 ctx = await ctx
         said = [read_message(item) for item in items if item.kind in MESSAGES]
+        if isinstance(self.begin, Rest):
+            check_rest(loop.config.signing_key, self._place, self.begin, self.begin.segment)
         if isinstance(self.begin, Rest) and self.begin.snapshot is not None:
             handle: ToolLoopHandle[Any, Any] = ToolLoopHandle.restore(
                 self.begin.snapshot,
@@ -397,8 +466,6 @@ class RunSegment:
             )
             await _apply_decisions(handle, items)
             return handle
-        if isinstance(self.begin, Rest):
-            self._check_seal(self.begin)
         messages, prompt = [*self._last_messages, *said], loop.system_prompt
         if isinstance(prompt, str) or isinstance(self.begin, Rest) or isinstance(messages[0], SystemMessage):
             prompt = ""  # the transcript has it

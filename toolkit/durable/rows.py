@@ -20,6 +20,7 @@ from toolkit.calls.run import CallReturned
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import check_json, check_storable_text, split_value, write_value
+from toolkit.durable.loops import RunPlace
 from toolkit.durable.rests import (
     ENDED,
     MESSAGES,
@@ -28,6 +29,7 @@ from toolkit.durable.rests import (
     VOID_AT_REST,
     InboxItem,
     Rest,
+    check_rest,
     read_rest,
 )
 from toolkit.durable.segment_journal import StoredEntries, read_stored_entries, unwrap_value
@@ -101,6 +103,11 @@ class RunRow:
     ending: str = ""
     error: str = ""
     described: int = 0
+
+    @property
+    def place(self) -> RunPlace:
+        """The run, as its loop and its seals know it."""
+        return RunPlace(run_id=self.run_id, loop=self.loop, tenant=self.tenant, metadata=self.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +185,13 @@ class RunRows:
             raise DurableRunNotFoundError(run_id)
         return self.to_row(found[0])
 
-    def read_rest(self, row: RunRow) -> Rest | None:
+    def read_rest(self, row: RunRow, key: str | bytes | None = None) -> Rest | None:
         """Return the rest of a run; None while it is executed or queued."""
-        return self.read_segment(row.run_id, row.segment)
+        return self.read_segment(row, row.segment, key)
 
-    def read_segment(self, run_id: str, segment: int) -> Rest | None:
-        """Return the rest of a segment; None while it is executed or queued."""
+    def read_segment(self, row: RunRow, segment: int, key: str | bytes | None = None) -> Rest | None:
+        """Return the rest of a segment, whose seal is checked with a key; None while it is executed or queued."""
+        run_id = row.run_id
         found = self._storage.client.list_workflows(workflow_ids=[segment_id(run_id, segment)], load_input=False)
         if not found:
             raise DurableError(f"segment {segment} of run '{run_id}' is not in the database anymore")
@@ -191,7 +199,9 @@ class RunRows:
         if status.status == "SUCCESS":
             # The engine returns what it can't read as it is stored.
             output = self._storage.text.read(status.output) if isinstance(status.output, str) else status.output
-            return read_rest(self.restore(run_id, output))
+            rest = read_rest(self.restore(run_id, output))
+            check_rest(key, row.place, rest, segment)
+            return rest
         if status.status in ENDED_WORKFLOW:
             text = str(status.error) if status.error is not None else f"its workflow ended as {status.status}"
             return Rest(
@@ -231,10 +241,10 @@ class RunRows:
             lost = _count_attempt(connection, run_id, stored)
             return AttemptFacts(row=row, emitted=emitted, stored=stored, items=items, lost=lost)
 
-    def read_awaited(self, row: RunRow) -> Sequence[PendingApproval]:
+    def read_awaited(self, row: RunRow, key: str | bytes | None = None) -> Sequence[PendingApproval]:
         """Return the calls that awaited decisions when the last segment of a run began."""
         origin = self.read_origin(row)
-        rest = self.read_segment(row.run_id, origin) if origin else None
+        rest = self.read_segment(row, origin, key) if origin else None
         return () if rest is None else rest.awaited
 
     def read_origin(self, row: RunRow) -> int:

@@ -23,6 +23,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.contents import ContentRow, write_value
 from toolkit.durable.event_writer import AttemptEvents, AttemptPlace
 from toolkit.durable.journals import ReplayJournal, StoredEntry, check_readable, is_inside
+from toolkit.durable.rests import InboxItem, read_message
 from toolkit.durable.storage import DatabaseThread, Storage, entries, is_away, restore_values, runs, store_contents
 from toolkit.errors import DurableError, JournalError
 from toolkit.logs import get_logger
@@ -31,10 +32,16 @@ from toolkit.loop.journal import Journal, JournalEntry, JournalValue
 from toolkit.runtime.backend import loop_waker
 from toolkit.schema.nodes import is_object
 
-_TAKEN = "$took"
-"""The key, beside an entry's value, of the items of the inbox that were taken before it was stored."""
+_TAKEN, _VALUE = "$took", "$value"
+"""The keys of an entry of earlier releases: the items of the inbox that were taken before it was stored, and its value.
 
-_VALUE = "$value"
+An entry has the keys of these items in itself now, under its seal.
+"""
+
+_LOGGED_EVENTS = ("turn ", "call ")
+"""How the keys of events begin that are written after an entry of the same name."""
+_OWN_EVENTS = (*_LOGGED_EVENTS, "refused ", "end ")
+"""How those of the run's own loop begin; those of loops inside calls have the loop's id in front."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _KEY = ("run_id", "segment", "path", "position")
@@ -86,7 +93,6 @@ class SegmentJournal(ReplayJournal):
         self,
         log: SegmentLog,
         *,
-        steering: InboxSteering,
         trace: Mapping[str, str],
         on_replay: Callable[[str, JournalValue], None],
     ) -> None:
@@ -94,7 +100,6 @@ class SegmentJournal(ReplayJournal):
         self.has_stored_failure: bool = False
         self.trace: Mapping[str, str] = trace
         self._log = log
-        self._steering = steering
         self._on_replay = on_replay
 
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
@@ -118,9 +123,7 @@ class SegmentJournal(ReplayJournal):
             if not name.startswith("call "):  # which must not run twice; all others are asked for again
                 return
             self.has_stored_failure = True
-        taken = self._steering.take_unlogged()
-        stored: dict[str, Any] = {_TAKEN: taken, _VALUE: value} if taken else value
-        await self._log.writer.store(self._log.place, "", position, name, stored)
+        await self._log.writer.store(self._log.place, "", position, name, value)
         self._log.events.note_stored(name)
 
     def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
@@ -162,14 +165,35 @@ class _InnerJournal(ReplayJournal):
 
 
 def unwrap_value(stored: JournalValue) -> JournalValue:
-    """Return the value of an entry of a run's own log, without the items that were taken from the inbox."""
+    """Return the value of an entry of a run's own log, also of one of an earlier release."""
     value: JournalValue = stored[_VALUE] if _TAKEN in stored else stored
     return value
 
 
-def read_taken_items(stored: StoredEntries) -> set[int]:
-    """Return the items of the inbox that were taken according to a run's own log."""
-    return {item for _, value in stored.get("", {}).values() if is_object(value) for item in value.get(_TAKEN, ())}
+def read_taken_items(stored: StoredEntries) -> set[object]:
+    """Return the keys of the items of the inbox that were taken according to a run's own log, or their ids."""
+    values = [value for _, value in stored.get("", {}).values() if is_object(value)]
+    return {item for value in values for item in value.get("took", value.get(_TAKEN, ()))}
+
+
+def check_whole(run_id: str, stored: StoredEntries, emitted: Collection[str]) -> None:
+    """Check that the entries are there whose events were written, which come after them.
+
+    Raises:
+        JournalError: One is missing: the log was cut.
+    """
+    names = {name for name, _ in stored.get("", {}).values()}
+    for path, inner in stored.items():
+        begin = next((value for name, value in inner.values() if name == "begin"), None)
+        if path and not is_object(begin):
+            return  # the replay raises for it
+        names.update(f"{begin['run']}: {name}" for name, _ in inner.values() if path and is_object(begin))
+    for key in sorted(emitted):
+        name = key if key.startswith(_OWN_EVENTS) else key.partition(": ")[2]
+        if name.startswith(_LOGGED_EVENTS) and key not in names:
+            raise JournalError(
+                f"the log of the run '{run_id}' was cut: the database has the event of '{name}', and not the entry"
+            )
 
 
 def read_stored_entries(
@@ -342,7 +366,7 @@ def _is_stored(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _InboxMessage:
-    id: int
+    item: InboxItem
     message: Message
     state: Literal["new", "waiting", "taken", "returned"] = "new"
 
@@ -357,26 +381,27 @@ class InboxSteering(Steering):
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: dict[int, _InboxMessage] = {}
-        self._unlogged: list[int] = []
+        self._items: dict[str, _InboxMessage] = {}
+        self._unlogged: list[str] = []
         self._lock = threading.Lock()
 
-    def deliver(self, item_id: int, kind: str, message: Message) -> None:
+    def deliver(self, item: InboxItem) -> None:
         """Queue a message once, unless the log has it."""
         with self._lock:
-            item = self._items.setdefault(item_id, _InboxMessage(item_id, message))
-            if item.state != "new":
+            found = self._items.setdefault(item.key, _InboxMessage(item, read_message(item)))
+            if found.state != "new":
                 return
-            item.state = "waiting"
-        if kind == "steer":
-            self.steer(message)
+            found.state = "waiting"
+        if item.kind == "steer":
+            self.steer(found.message)
         else:
-            self.follow_up(message)
+            self.follow_up(found.message)
 
-    def restore(self, items: Sequence[tuple[int, Message]], taken: Collection[int]) -> None:
-        """Load the messages of the inbox at the start of an attempt, and which of them its log has."""
-        for item_id, message in items:
-            self._items[item_id] = _InboxMessage(item_id, message, "taken" if item_id in taken else "new")
+    def restore(self, items: Sequence[InboxItem], taken: Collection[object]) -> None:
+        """Load the messages of the inbox at the start of an attempt; the log has those with these keys or ids."""
+        for item in items:
+            is_taken = item.key in taken or item.id in taken
+            self._items[item.key] = _InboxMessage(item, read_message(item), "taken" if is_taken else "new")
 
     def take_steered(self) -> list[Message]:
         """Return all steered messages and remove them."""
@@ -392,16 +417,16 @@ class InboxSteering(Steering):
             for message in messages:
                 self._change_state(message, "taken", "returned")
 
-    def take_unlogged(self) -> list[int]:
-        """Return, once, the items that were taken since the last call."""
+    def take_unlogged(self) -> list[str]:
+        """Return, once, the keys of the items that were taken since the last call."""
         with self._lock:
             unlogged, self._unlogged = self._unlogged, []
             return unlogged
 
     @property
-    def taken(self) -> list[int]:
+    def taken(self) -> list[InboxItem]:
         """The items that are in the transcript."""
-        return [item.id for item in self._items.values() if item.state == "taken"]
+        return [each.item for each in self._items.values() if each.state == "taken"]
 
     def _note_taken(self, messages: list[Message]) -> list[Message]:
         if messages:
@@ -410,10 +435,10 @@ class InboxSteering(Steering):
                     self._unlogged += self._change_state(message, "waiting", "taken")
         return messages
 
-    def _change_state(self, message: Message, before: str, after: Literal["taken", "returned"]) -> list[int]:
-        """Change the state of a message; return its id, in a list of at most one."""
-        for item in self._items.values():
-            if item.state == before and item.message == message:
-                item.state = after
-                return [item.id]
+    def _change_state(self, message: Message, before: str, after: Literal["taken", "returned"]) -> list[str]:
+        """Change the state of a message; return the key of its item, in a list of at most one."""
+        for each in self._items.values():
+            if each.state == before and each.message == message:
+                each.state = after
+                return [each.item.key]
         return []

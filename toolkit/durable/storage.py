@@ -9,6 +9,7 @@ later. A worker or ``toolkit runs migrate`` makes it in one transaction.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import sqlite3
@@ -66,6 +67,8 @@ ENGINE_NAME = "toolkit"
 """The application's name in the engine, which separates our work from other work in the database."""
 ENGINE_VERSION = "toolkit-1"
 """The version of the log's format: the engine would take a hash of the code, and new code could not read old logs."""
+_REFUSED_FORMATS = ("py_pickle", "portable_json")
+"""The names by which DBOS stores values in its own formats."""
 _BUSY_SECONDS = 30
 _LOCK_SECONDS = 5
 """The seconds after which a worker that is frozen in a transaction loses its locks."""
@@ -340,6 +343,26 @@ class _JsonSerializer(Serializer):
         return "toolkit_json"
 
 
+def engine_of_dbos(engine: sa.Engine) -> sa.Engine:
+    """Return the engine with the same connections through which DBOS reads only values that our serializer reads.
+
+    DBOS stores the name of a value's format beside it, and would unpickle a value whose row names pickle: who can
+    write to the database could run code in each worker and client.
+    """
+    dialect = copy.copy(engine.dialect)
+    vars(dialect).pop("_type_memos", None)  # the types that it has adapted so far
+    known = dialect.colspecs
+    base: Any = known.get(sa.Text) or known.get(sa.String) or sa.Text
+
+    def refuse_formats(*_: object) -> Callable[[Any], Any]:
+        return lambda value: f"{value}, which is refused" if value in _REFUSED_FORMATS else value
+
+    dialect.colspecs = {**known, sa.Text: type("EngineText", (base,), {"result_processor": refuse_formats})}
+    guarded = engine.execution_options()
+    guarded.dialect = dialect
+    return guarded
+
+
 def segment_id(run_id: str, segment: int) -> str:
     """Return the id of the engine's workflow that is one segment of a run."""
     return f"{run_id}/{segment}"
@@ -351,6 +374,7 @@ class Storage:
     Attributes:
         url: The address, without a password.
         engine: The connection pool.
+        engine_of_dbos: The same for DBOS.
         client: The client of the engine.
         serializer: How the engine stores values.
         text: How we store values.
@@ -367,9 +391,10 @@ class Storage:
         try:
             with self.raising_failures():
                 prepare_tables(self.engine, may_migrate=may_migrate)
+            self.engine_of_dbos: sa.Engine = engine_of_dbos(self.engine)
             with self.raising_failures():
                 self.client: DBOSClient = DBOSClient(
-                    system_database_engine=self.engine,
+                    system_database_engine=self.engine_of_dbos,
                     serializer=self.serializer,
                     application_name=ENGINE_NAME,
                     retry_connection_errors=False,

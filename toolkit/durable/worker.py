@@ -17,6 +17,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.contents import has_contents, split_value
 from toolkit.durable.event_writer import AttemptEvents, AttemptPlace, EventWriter
-from toolkit.durable.loops import DurableLoop, RunPlace, StartRate
+from toolkit.durable.loops import DurableLoop, StartRate
 from toolkit.durable.operations import Figures, RunSearch, forget_worker, watch_worker
 from toolkit.durable.rests import (
     ENDED,
@@ -40,8 +41,8 @@ from toolkit.durable.rests import (
     InboxItem,
     Rest,
     RunSegment,
+    check_begin,
     is_forged,
-    read_message,
     read_messages,
     seal_item,
     write_decision,
@@ -63,6 +64,7 @@ from toolkit.durable.segment_journal import (
     InboxSteering,
     SegmentJournal,
     SegmentLog,
+    check_whole,
     read_taken_items,
 )
 from toolkit.durable.storage import (
@@ -297,7 +299,7 @@ class _Attempt:
         facts: AttemptFacts,
         begin: Mapping[str, Any],
     ) -> None:
-        row = facts.row
+        self._row = row = replace(facts.row, loop=loop.name)
         self.loop = loop
         self.run_id = row.run_id
         self.segment = row.segment
@@ -307,26 +309,27 @@ class _Attempt:
         self._log = log
         self._facts = facts
         self._begin = begin
-        self._has_inbox = False  # the items that its log has taken are known
+        self._has_inbox = False  # the items that its log, or an earlier segment, has taken are known
         self._has_begun = False  # the prompt or the last rest was read
         self._forged: set[int] = set()
         self._cancel_item: InboxItem | None = None
         self._steering = InboxSteering()
-        self._journal = SegmentJournal(
-            log, steering=self._steering, trace=begin.get("origin", {}), on_replay=self._replay_entry
-        )
-        place = RunPlace(run_id=row.run_id, loop=row.loop, tenant=row.tenant, metadata=row.metadata)
-        self._run = RunSegment(loop, place)
+        self._journal = SegmentJournal(log, trace=begin.get("origin", {}), on_replay=self._replay_entry)
+        self._run = RunSegment(loop, row.place, segment=row.segment)
 
     @property
     def taken(self) -> list[int]:
         """The items of the inbox that this segment has taken."""
-        return [*self._steering.taken, *([] if self._cancel_item is None else [self._cancel_item.id])]
+        return [item.id for item in self._taken_items]
+
+    @property
+    def _taken_items(self) -> list[InboxItem]:
+        return [*self._steering.taken, *([] if self._cancel_item is None else [self._cancel_item])]
 
     @property
     def given_back(self) -> list[int]:
         """The items of the inbox that only an earlier, failed segment has taken."""
-        return sorted({item.id for item in self._find_messages()}.difference(self._steering.taken))
+        return sorted({item.id for item in self._find_messages()}.difference(self.taken))
 
     @property
     def oldest_needed(self) -> int:
@@ -343,7 +346,7 @@ class _Attempt:
         if not self._has_inbox or self._refuse_forged(item):
             return
         if item.kind in MESSAGES:
-            self._steering.deliver(item.id, item.kind, read_message(item))
+            self._steering.deliver(item)
         elif item.kind == "cancel":
             self._cancel_item = item
             self._run.cancel(item.body.get("reason"))
@@ -356,13 +359,15 @@ class _Attempt:
             await self._restore_begin()
             run.begin = await self._read_start()
             self._has_begun = True
+            self._deliver_inbox()
+            check_whole(self.run_id, self._facts.stored, self._facts.emitted)
             self._check_lost()
             stream, config = self.loop.config.stream, self.loop.config
             sent = self._list_items()
             items = [item for item in sent if not self._refuse_forged(item)]
             if sent and not items:  # all were sent without the key
                 assert isinstance(run.begin, Rest)
-                return run.begin
+                return run.leave_again(run.begin)
             with enter_trace_context(self._begin.get("trace") or {}):
                 result = await run.move(
                     journal,
@@ -371,10 +376,12 @@ class _Attempt:
                     steering=self._steering,
                     middleware=(_EventMiddleware(self.events), *config.middleware),
                 )
+            run.taken = self._list_taken()
             return run.leave_result(result, journal.trace)
         except LaterReleaseError:
             raise
         except Exception as error:  # noqa: BLE001 - it becomes the rest of the run, and is logged there
+            run.taken = self._list_taken()
             is_read = self._has_begun and journal.is_read
             return run.leave_error(error, journal.trace, is_resumable=not journal.has_stored_failure, is_read=is_read)
 
@@ -382,16 +389,22 @@ class _Attempt:
         """Return the items that resumed the run."""
         return [InboxItem(**item) for item in self._begin.get("items", ())]
 
+    def _list_taken(self) -> list[str]:
+        """Return the keys of the items that are in the transcript, or have cancelled the run."""
+        begun_with = [] if self._run.handle is None else self._list_items()
+        return [item.key for item in [*begun_with, *self._taken_items]]
+
     def _refuse_forged(self, item: InboxItem) -> bool:
         """Return whether an item was made without the key and is ignored: its call still awaits a decision."""
-        if not is_forged(self.loop.config.signing_key, self.run_id, item):
-            return False
-        if item.id not in self._forged:  # each look finds it again
+        reason = ""
+        if is_forged(self.loop.config.signing_key, self.run_id, item):
+            reason = "was sent without the loop's signing_key"
+        elif isinstance(self._run.begin, Rest) and item.key in self._run.begin.taken:
+            reason = "was taken before"
+        if reason and item.id not in self._forged:  # each look finds it again
             self._forged.add(item.id)
-            _logger.warning(
-                "run %s: '%s' was sent without the loop's signing_key, and is not taken", self.run_id, item.kind
-            )
-        return True
+            _logger.warning("run %s: '%s' %s, and is not taken", self.run_id, item.kind, reason)
+        return bool(reason)
 
     def _check_lost(self) -> None:
         """Refuse to execute a run that may be what ends its workers."""
@@ -402,9 +415,11 @@ class _Attempt:
     def _read_inbox(self) -> None:
         messages = self._find_messages()
         taken = read_taken_items(self._facts.stored)
-        self._steering.restore([(item.id, read_message(item)) for item in messages], taken)
+        self._steering.restore(messages, taken)
+
+    def _deliver_inbox(self) -> None:
         self._has_inbox = True
-        for item in [*messages, *(each for each in self._facts.items if each.kind == "cancel")]:
+        for item in [*self._find_messages(), *(each for each in self._facts.items if each.kind == "cancel")]:
             self.deliver(item)
 
     def _find_messages(self) -> list[InboxItem]:
@@ -427,10 +442,12 @@ class _Attempt:
 
     async def _read_start(self) -> Rest | Sequence[Message]:
         """Return the prompt, or the rest that the segment begins from."""
+        key = self.loop.config.signing_key
         if "from" not in self._begin:
+            check_begin(key, self._row.place, self._begin)
             return read_messages(self._begin["prompt"])
         last = self._begin["from"]
-        rest = await self._storage.insist(lambda: RunRows(self._storage).read_segment(self.run_id, last))
+        rest = await self._storage.insist(lambda: RunRows(self._storage).read_segment(self._row, last, key))
         if rest is None:
             raise DurableError(f"segment {last} of run '{self.run_id}' is not at rest")
         return rest
@@ -531,7 +548,7 @@ class DurableWorker:
         _serving.append(self._runner)
         config: DBOSConfig = {
             "name": ENGINE_NAME,
-            "system_database_engine": self._storage.engine,
+            "system_database_engine": self._storage.engine_of_dbos,
             "executor_id": self.executor,
             "application_version": ENGINE_VERSION,
             "serializer": self._storage.serializer,
@@ -813,8 +830,8 @@ class _InboxWatch:
 def _deny_expired(rows: RunRows, loops: Mapping[str, DurableLoop[Any, Any]], run_id: str) -> None:
     """Deny the calls of a run whose decisions have expired; a run with a key waits for a worker that has it."""
     row = rows.read(run_id)
-    rest = rows.read_rest(row)
     key = loops[row.loop].config.signing_key if row.loop in loops else None
+    rest = rows.read_rest(row, key)
     if key is None and rest is not None and rest.is_keyed:
         return
     denied = write_decision(Deny("Tool call denied: nobody decided in time."))

@@ -122,6 +122,10 @@ class Steering:
         """Remove and return the next follow-up, as a list of at most one."""
         return [self._follow_ups.popleft()] if self._follow_ups else []
 
+    def take_unlogged(self) -> list[str]:
+        """Return, once, the keys that the log of a run needs of the messages taken since the last call; none here."""
+        return []
+
 
 def _as_message(message: str | Message) -> Message:
     if isinstance(message, str):

@@ -85,7 +85,9 @@ if TYPE_CHECKING:
     from toolkit.loop.run import Run
 
 _FORMAT = 1
-_SEAL = "seal"
+_SEAL, _STATES_SEAL = "seal", "states_seal"
+_CHANGED = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading an entry raises that is not as it was written."""
 _UNSEALED = frozenset({_SEAL, "trace"})
 """The parts of an entry that its seal is not about; a journal may give another trace context for the first one."""
 
@@ -111,7 +113,7 @@ class RunJournal(Generic[Ctx]):
         self._run = run
         self._signing_key = config.signing_key or (None if outer is None else outer.signing_key)
         self._seals = _Seals(self._signing_key, journal.run_id)
-        self._side = _SideState(run, None if outer is None else outer.side)
+        self._side = _SideState(run, None if outer is None else outer.side, self._seals)
         self._stop_when = config.stop_when
         asked = config.stop_when is not None
         self.config: ToolLoopConfig[Any] = replace(config, stop_when=self._ask_stop_when) if asked else config
@@ -382,8 +384,7 @@ class RunJournal(Generic[Ctx]):
                 return
             for work in self._unit_works:
                 if not work.is_noted:
-                    for value in await self._journal.read_nested(work.name.removeprefix("call ")):
-                        self._side.note_states(value)
+                    self._side.note_nested(await self._journal.read_nested(work.name.removeprefix("call ")))
             self._side.restore_states()
             self._is_ahead = True
 
@@ -514,9 +515,10 @@ class RunJournal(Generic[Ctx]):
 
     def _make_entry(self, work: _Work, *, is_nested: bool = False) -> JournalEntry:
         def note(value: JournalValue) -> None:
+            self._seals.check(work.name, value)  # before other work of the same request begins
             try:
                 self._side.note(value)
-            except (LookupError, TypeError, ValueError) as error:
+            except _CHANGED as error:
                 raise JournalError(f"the entry '{work.name}' of the log was changed: {error}") from error
             work.is_noted = True
 
@@ -540,6 +542,9 @@ class RunJournal(Generic[Ctx]):
             value |= {"at": self._time, **self._side.write(), "feeds": work.feeds}
             if work.stops:
                 value["stops"] = work.stops
+            taken = [] if self._run.config.steering is None else self._run.config.steering.take_unlogged()
+            if taken:
+                value["took"] = taken
             value = self._seals.seal(work.name, value)
         finally:
             _current_work.reset(token)
@@ -607,7 +612,7 @@ class RunJournal(Generic[Ctx]):
             self._bindings |= value.get("bindings", {})
             if not is_noted:
                 self._side.note(value)
-        except (LookupError, TypeError, ValueError, LoopUsageError) as error:
+        except (*_CHANGED, LoopUsageError) as error:
             raise JournalError(
                 f"the entry '{name}' of the log does not fit the run, or was changed: {error}"
             ) from error
@@ -672,7 +677,7 @@ class _Seals:
 
     def __init__(self, key: str | bytes | None, log_id: str) -> None:
         self._key = key.encode() if isinstance(key, str) else key
-        self._before = log_id
+        self._log_id = self._before = log_id
 
     def seal(self, name: str, value: JournalValue) -> JournalValue:
         """Return the value of an entry with its seal."""
@@ -685,31 +690,61 @@ class _Seals:
         return {**value, _SEAL: self._sign_entry(name, plain)}
 
     def take(self, entries: Sequence[tuple[str, JournalValue]]) -> None:
-        """Check the seals of entries, in order, of which some may be new.
+        """Check the seals of entries, in order, of which some may be new; those of later entries depend on them.
 
         Raises:
-            JournalError: One is missing or wrong, or there is one and no key.
+            JournalError: As for `check`.
         """
         for name, value in entries:
-            if self._key is None and _SEAL in value:
-                raise JournalError(
-                    f"the entry '{name}' of the log is sealed with a key: give its signing_key to the configuration"
-                )
-            seal: object = value.get(_SEAL)
-            if self._key is not None and not self._is_right(seal, name, value):
-                what = "has no seal" if seal is None else "was changed or moved, or sealed with another key"
-                raise JournalError(f"the entry '{name}' of the log {what}, and the configuration has a signing_key")
+            self.check(name, value)
         if self._key is not None:
             self._before = sign_json([self._before, *(value[_SEAL] for _, value in entries)], self._key)
 
-    def _is_right(self, seal: object, name: str, value: JournalValue) -> bool:
-        right = self._sign_entry(name, value).encode()
-        return isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right)
+    def check(self, name: str, value: JournalValue) -> None:
+        """Check the seal of one of the next entries.
+
+        Raises:
+            JournalError: It is missing or wrong, or there is one and no key.
+        """
+        if self._key is None and _SEAL in value:
+            raise JournalError(
+                f"the entry '{name}' of the log is sealed with a key: give its signing_key to the configuration"
+            )
+        seal: object = value.get(_SEAL)
+        if self._key is not None and not _is_same(seal, self._sign_entry(name, value)):
+            what = "has no seal" if seal is None else "was changed or moved, or sealed with another key"
+            raise JournalError(f"the entry '{name}' of the log {what}, and the configuration has a signing_key")
+
+    def seal_states(self, value: JournalValue) -> JournalValue:
+        """Return the seal of the states of middleware in an entry of any log of the run.
+
+        The loops around a call read them before the loop in the call checks its log.
+        """
+        if self._key is None:
+            return {}
+        states = json.loads(write_json(value.get("states", {}), allow_nan=False))
+        return {_STATES_SEAL: sign_json(["toolkit states", self._log_id, value["n"], states], self._key)}
+
+    def check_states(self, value: JournalValue) -> None:
+        """Check the seal of the states in an entry of a log inside a call.
+
+        Raises:
+            JournalError: It is missing or wrong.
+        """
+        if self._key is not None and not _is_same(value.get(_STATES_SEAL), self.seal_states(value)[_STATES_SEAL]):
+            raise JournalError(
+                "the states of middleware in the log of a loop inside a call were changed, or written without the "
+                "signing_key of the configuration"
+            )
 
     def _sign_entry(self, name: str, value: JournalValue) -> str:
         assert self._key is not None
         content = {part: inner for part, inner in value.items() if part not in _UNSEALED}
         return sign_json(["toolkit journal", self._before, name, content], self._key)
+
+
+def _is_same(seal: object, right: str) -> bool:
+    return isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right.encode())
 
 
 StopAnswer: TypeAlias = dict[str, str | None] | None
@@ -790,8 +825,9 @@ class _SideState:
     its own loop and of those, as far as they have changed. The newest of the replayed entries is restored.
     """
 
-    def __init__(self, run: Run[Any, Any], outer: _SideState | None) -> None:
+    def __init__(self, run: Run[Any, Any], outer: _SideState | None, seals: _Seals) -> None:
         self._run = run
+        self._seals = seals
         self._lineage: list[_SideState] = [self, *([] if outer is None else outer._lineage)]
         self._count = 0  # of the entries of all logs, by which they are ordered; counted by the outermost
         self._newest = self._newest_states = -1
@@ -853,6 +889,7 @@ class _SideState:
         value, states = self._count_entry(), self._write_states()
         if states:
             value["states"] = states
+            value |= self._lineage[-1]._seals.seal_states(value)
         if side:
             value["side"] = side
         if run.memory.names:
@@ -893,6 +930,20 @@ class _SideState:
         if value.get("n", 0) > self._newest:
             self._newest = value.get("n", 0)
             self._side |= value.get("side", {})
+
+    def note_nested(self, values: Sequence[JournalValue]) -> None:
+        """Note the states of middleware in the logs inside a call.
+
+        Raises:
+            JournalError: They were changed.
+        """
+        try:
+            for value in values:
+                if "states" in value:
+                    self._lineage[-1]._seals.check_states(value)
+                    self.note_states(value)
+        except _CHANGED as error:
+            raise JournalError(f"the log of a loop inside a call was changed: {error}") from error
 
     def note_states(self, value: JournalValue) -> None:
         """Note the states of middleware in a stored entry, of this log or of one inside it."""

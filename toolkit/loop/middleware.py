@@ -490,10 +490,11 @@ class ToolExecutionHooks(Settings, Middleware[Any]):
         check_fields(self)
 
     async def guard_call(self, call: CallInfo[Any]) -> Approval | None:
-        """Ask `before`; one that returns nothing only looked."""
+        """Ask `before`: a call runs if it returns True, or None because it only observes."""
         if self.before is None:
             return None
-        if await _settle_value(self.before(call.tool_name, call.call_id, call.arguments)) is not False:
+        answer: object = await _settle_value(self.before(call.tool_name, call.call_id, call.arguments))
+        if answer is None or answer is True:
             return None
         _logger.warning("before_tool_execution skipped %s in call %s", call.tool_name, call.call_id)
         return Deny("Tool execution skipped by before_tool_execution hook.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic
@@ -60,6 +60,8 @@ class Offer(Generic[Ctx]):
     Attributes:
         chosen_tools: The tools that middleware chose for the next request; None if it chooses none.
         shown_tools: The tools that the last request offered; None before the first.
+        allowed_names: The tools that the reply may call, if the request as it was sent had fewer, or allowed fewer;
+            None for all that were offered.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class Offer(Generic[Ctx]):
         "_run",
         "_scope",
         "_with_reader",
+        "allowed_names",
         "chosen_tools",
         "fixed_tools",
         "shown_tools",
@@ -101,6 +104,7 @@ class Offer(Generic[Ctx]):
         self.fixed_tools: Sequence[ToolDefinition] | None = fixed_tools
         self.chosen_tools: Sequence[ToolDefinition] | None = None
         self.shown_tools: Sequence[ToolDefinition] | None = None
+        self.allowed_names: Collection[str] | None = None
 
     def known_tools(self) -> Sequence[ToolDefinition]:
         """Return all tools that may be offered."""
@@ -191,8 +195,22 @@ class Offer(Generic[Ctx]):
                 return name
         return wanted
 
+    def note_sent(self, request: ChatRequest, usual: ChatRequest) -> None:
+        """Note the tools that the reply to a request may call: fewer than usual, or all of them.
+
+        A request with tools of other names is one whose calls middleware translates.
+        """
+        choice = request.tool_choice
+        offered = {tool.name for tool in usual.tools or ()}
+        sent = {tool.name for tool in request.tools or ()} if choice != "none" else set[str]()
+        if choice in sent:
+            sent = {choice}
+        self.allowed_names = sent if sent < offered else None
+
     def find_scope(self) -> Scope[Ctx]:
-        """Return the tools that were offered, which alone may run, and the names of the others."""
+        """Return the tools that the reply may call, and the names of the others."""
+        if self.allowed_names is not None:
+            return self._find_allowed(self.allowed_names)
         registry, shown, known = self._registry, self.shown_tools, self._scope
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         if known is not None and known[0] is current is shown and known[1].permissions is registry.permissions:
@@ -204,6 +222,13 @@ class Offer(Generic[Ctx]):
         # It is reused while exactly the tools of the registry are offered.
         self._scope = (current, scope) if is_all and not self._memory.names else None
         return scope
+
+    def _find_allowed(self, names: Collection[str]) -> Scope[Ctx]:
+        self.allowed_names = None
+        offered, self.allowed_names = self.find_scope(), names
+        registrations = {name: each for name, each in offered.registrations.items() if name in names}
+        hidden = {*offered.hidden_names, *offered.registrations} - registrations.keys()
+        return Scope(registrations, permissions=offered.permissions, hidden_names=hidden)
 
     def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:
         """Return the scope of the offered tools and the loop's own; None stands for all of the registry."""
@@ -229,6 +254,8 @@ _logger = get_logger("toolkit.loop")
 _make_start = maker_of(IterationStart)
 _CLOSE_TIMEOUT = 5.0
 _MOST_TOOL_CHANGES = 16
+_ALL_TOOLS = ("auto", "required")
+"""The choices of a request that leave open which of its tools the reply calls."""
 _MOST_CALLS = 2_000  # each is answered, whether it runs or not
 
 
@@ -365,6 +392,9 @@ class ModelRequests:
         streams, chain = self._streams, self._run.middleware
         if streams is None:
             streams = listener is not None and listener.takes_deltas
+        self._run.offer.allowed_names = None
+        if request.tools is not self.request.tools or request.tool_choice not in _ALL_TOOLS:
+            self._run.offer.note_sent(request, self.request)
         if chain is not None and chain.has_around_request:
             asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
         elif streams:
@@ -456,6 +486,7 @@ class ModelRequests:
 
     async def _ask_whole(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
         del take  # there are none
+        self._run.offer.note_sent(request, self.request)
         return await self.provider.generate(request)
 
     async def _take_delta(self, delta: Delta) -> None:
@@ -487,6 +518,7 @@ class ModelRequests:
         return response
 
     async def _ask_streaming(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
+        self._run.offer.note_sent(request, self.request)
         feed = None if self._run.listener is None else self._run.listener.feed
         answer = self._stream_answer(request, take)
         return await (answer if feed is None else self._until_read(answer, feed))

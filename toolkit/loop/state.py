@@ -535,7 +535,7 @@ class LoopState:
         found = None if self._detector is None else self._detector.saw_calls(calls)
         if found is not None:
             self._answer_repetition(found)
-        if response.stop_reason == "max_tokens":
+        if response.stop_reason != "tool_use":
             self._refuse_unfinished(response)
         if self._policies and self.phase == "deciding":
             self._review_calls(self._list_prepared(calls), feed.mistakes)

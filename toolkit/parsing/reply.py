@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -75,11 +76,12 @@ _CLOSING_QUOTES = {
 _DECORATION = " \t\r*_"
 _ENDING = ".!\u2026\u3002\uff01\u06d4\u0964"
 _CLOSING = ")]\"'\u201d\u2019\u00bb\u300d\u300f`*_"
-# The ends of lines that introduce what follows, or ask about it.
-_UNFINISHED = ":\uff1a,;\uff0c\uff1b\u3001\u2014\u2013-=?\uff1f\u061f"
+# The Unicode names of characters at the end of a line that introduces what follows, or asks about it.
+_INTRODUCING = re.compile("COLON|COMMA|DASH|HYPHEN|QUESTION MARK|EQUALS SIGN|RATIO$|ARROW|POINTING")
 _ASIDE = re.compile(r"\s*[>|\u2502]|.*\|\s*\Z")
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\d{1,3}[.)])\s")
 _LONGEST_LINE = 4_096
+_MOST_CLOSING = 40
 _MOST_OPEN = 100
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 _SKIPPED = re.compile(r"[\s\\`]+")
@@ -576,6 +578,16 @@ def _find_thinking_end(source: Source) -> str:
     return f"{bracket}|/{name[1:]}{closing}" if name.startswith("|") else f"{bracket}/{name}{closing}"
 
 
+def _introduces(line: str) -> bool:
+    """Return whether a line ends with a character that introduces; closing marks and symbols behind it don't count."""
+    for character in reversed(line[-_MOST_CLOSING:]):
+        if _INTRODUCING.search(unicodedata.name(character, "")):
+            return True
+        if character not in _CLOSING and unicodedata.category(character)[0] not in "CMSZ":
+            return False
+    return False
+
+
 class CallPlace:
     """Tracks the place in a reply, and decides where a call may begin.
 
@@ -639,7 +651,7 @@ class CallPlace:
         if not self.is_open or self._is_quoting_line():
             return False
         words = self._line.strip(_DECORATION)
-        return words[-1] not in _UNFINISHED if words else not (self._is_introduced or self._is_quoted_line)
+        return not _introduces(words) if words else not (self._is_introduced or self._is_quoted_line)
 
     def add_text(self, text: str) -> None:
         """Add text of the reply."""
@@ -690,7 +702,7 @@ class CallPlace:
         self._is_below_line = True
         words = _TAGS_ONLY.sub("", line).strip(_DECORATION)
         if any(map(str.isalnum, words)):
-            self._is_introduced = words[-1] in _UNFINISHED or (is_whole and line.lstrip().startswith("#"))
+            self._is_introduced = _introduces(words) or (is_whole and line.lstrip().startswith("#"))
             self._is_unfinished = words.rstrip(_CLOSING)[-1:] not in tuple(_ENDING)
 
     def _take_marks(self, line: str) -> None:

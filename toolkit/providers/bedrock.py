@@ -85,6 +85,7 @@ from toolkit.providers.encoding import (
     sealed,
     source_of,
     split_system,
+    stop_of_calls,
     stop_texts,
     strict_format,
     to_bytes,
@@ -125,6 +126,7 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "content_filtered": "content_filter",
     "guardrail_intervened": "content_filter",
 }
+_COMPLETE = ("tool_use", "end_turn")
 _UNUSABLE = ("malformed_model_output", "malformed_tool_use")
 _METADATA = ("trace", "additionalModelResponseFields", "serviceTier", "performanceConfig")
 _REPORTED = {"throttlingException": "rate_limit_error", "validationException": "invalid_request_error"}
@@ -580,7 +582,7 @@ class ConverseDecoder(Decoder[Mapping[str, str]]):
                 [self._build_block(block) for block in blocks if block.kind != "text" or block.pieces]
             ),
             usage=self.usage,
-            stop_reason=_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn"),
+            stop_reason=_STOP_REASONS.get(reason) or (stop_of_calls(reason, _COMPLETE) if self._calls else "end_turn"),
             request_id=self._request_id,
             metadata=metadata,
             unanswered=_find_unanswered(blocks),

@@ -21,7 +21,7 @@ import math
 import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
@@ -39,6 +39,7 @@ from toolkit.chat import (
     ImageBlock,
     Message,
     ReasoningBlock,
+    StopReason,
     SystemMessage,
     TextBlock,
     ToolCall,
@@ -80,6 +81,11 @@ def as_items(value: object) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list):
         return ()
     return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
+
+
+def stop_of_calls(reason: str, complete: Collection[str]) -> StopReason:
+    """Return the stop reason of a reply with calls: it is complete only if the server gives a reason that says so."""
+    return "tool_use" if not reason or reason in complete else "max_tokens"
 
 
 def as_text(value: object) -> str:

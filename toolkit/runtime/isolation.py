@@ -46,8 +46,9 @@ from toolkit.errors import (
     ToolError,
     ToolFailedError,
 )
+from toolkit.plain_values import read_plain
 from toolkit.runtime.backend import LoopLocal
-from toolkit.runtime.processes import NO_PATIENCE, SupervisedProcess, describe_end
+from toolkit.runtime.processes import NO_PATIENCE, SupervisedProcess, describe_end, take_streams
 from toolkit.schema import function_schema
 from toolkit.schema.nodes import is_object
 from toolkit.trace_context import enter_trace_context, inject_trace_context
@@ -300,12 +301,7 @@ _is_loading_main = False
 def serve() -> NoReturn:
     """Answer requests on the standard input, one by one, until it ends; then end the process."""
     requests: SimpleQueue[bytes] = SimpleQueue()
-    source = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
-    os.dup2(2, 1)  # printed text, here or in a child process, must not mix with the replies
+    source, replies = take_streams()
     threading.Thread(target=_queue_requests, args=(source, requests), daemon=True).start()
 
     def say(message: Mapping[str, Any]) -> None:
@@ -343,7 +339,7 @@ def _answer_request(request: Mapping[str, Any], begin: Callable[[], object]) -> 
         sys.path[:] = request["path"]
         with enter_trace_context(request["trace"]):
             output = to_output(_call_function(request, begin))
-        answer |= {"output": dump_output(output), "details": _to_plain_details(output.details)}
+        answer |= {"output": dump_output(output), "details": read_plain(output.details).value}
         if len(answer["output"]) > LONGEST_REPLY // 2:
             raise ToolFailedError(f"The output is longer than {LONGEST_REPLY // 2:,} characters.")  # noqa: TRY301
     except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, and does not end this process
@@ -362,16 +358,6 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
     is_deliberate = isinstance(error, ToolError)
     text = error.message if isinstance(error, ToolError) else words_of(error)
     return {"kind": type(error).__name__, "text": text, "args": args, "is_deliberate": is_deliberate}
-
-
-def _to_plain_details(details: object) -> Any:
-    """Return details as JSON values; None if they can't be JSON."""
-    if details is None:
-        return None
-    try:
-        return json.loads(to_output(details).text)
-    except ValueError:
-        return None if to_output(details).is_error else to_output(details).text
 
 
 def _call_function(request: Mapping[str, Any], begin: Callable[[], object]) -> Any:

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Mapping,
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, BinaryIO, Literal, Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
@@ -66,6 +66,20 @@ def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, s
         for name, value in os.environ.items()
         if name in allowlist or name.upper() in _INHERITED or name.startswith("LC_")
     }
+
+
+def take_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Return the standard input and output of this process, for a protocol.
+
+    The code that it runs, and its children, get an empty input and the standard error in their place.
+    """
+    sys.stdout.flush()
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    os.dup2(2, 1)
+    return requests, answers
 
 
 def describe_end(code: int | None) -> str:

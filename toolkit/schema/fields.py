@@ -208,7 +208,7 @@ class Fields:
         value = default.default if isinstance(default, FieldInfo) else default
         if value is None and not is_nullable(hint):
             hint = add_none(hint)
-        # A default of JSON is checked against its hint; any other is not part of the JSON of arguments.
+        # A default of JSON is checked against its hint.
         if type(value) in _JSON_TYPES or value is None:
             self._defaults[name] = value
         elif value is not NOTHING and value is not PydanticUndefined:
@@ -288,6 +288,8 @@ class Fields:
             if gathered.description:
                 member["description"] = gathered.description
             properties[self.aliases.get(name, name)] = member
+            if "default" in member:  # JSON can say it, so it is part of the arguments
+                self.opaque_defaults.pop(name, None)
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         required = [
             self.aliases.get(name, name)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 from urllib.parse import unquote
 
 from toolkit.dataclass import dataclass
-from toolkit.redaction import is_marked_secret, is_secret_field, replace_secrets
+from toolkit.redaction import is_marked_secret, is_secret_field, is_secret_member, replace_secrets
 
 K = TypeVar("K")
 Node: TypeAlias = Mapping[str, Any]
@@ -361,7 +361,7 @@ class Nodes:
                     owners.setdefault(id(member), []).append(id(node))
         secret = find_reached([id(node) for node in parts if is_marked_secret(node)], above)
         names = frozenset([name for name, member in members if id(member) in secret])
-        sounding = [(name, member) for name, member in members if name not in names and is_secret_field(name)]
+        sounding = [(name, member) for name, member in members if name not in names and is_secret_member(name, member)]
         suspects = frozenset(
             [name for name, member in sounding if not (is_object(member) and self._lists_values(member))]
         )

@@ -44,6 +44,13 @@ _CRASHES = (Exception, SystemExit)
 _logger = get_logger("toolkit.schema")
 
 
+class _GivenArguments(dict[str, Any]):
+    """Arguments, and the JSON text that they were read from: some objects can't be written as JSON again."""
+
+    __slots__ = ("text",)
+    text: str
+
+
 class TypedArguments:
     """Arguments of a function, through one compiled Pydantic validator.
 
@@ -84,6 +91,8 @@ class TypedArguments:
         self._validate_json: Callable[[str], dict[str, Any]] = (
             partial(validator.validate_json, strict=True) if strict else validator.validate_json
         )
+        if any(part["type"].startswith("function-") for part in walk_core(fields.core_schema)):
+            self._validate_json = partial(_validate_and_keep, self._validate_json)
         self._validate_python: Callable[[object], dict[str, Any]] = validator.validate_python
 
     @property
@@ -155,14 +164,41 @@ class TypedArguments:
         if self.is_plain:
             text = canonical_json(plain, reveal_secrets=reveal_secrets)
             return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
+        plain, is_complete = self._make_plain(plain)
+        if not is_complete and isinstance(arguments, _GivenArguments):
+            plain = self._restore_given(arguments, plain)
+        text = canonical_json(plain, reveal_secrets=reveal_secrets)
+        return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
+
+    def _make_plain(self, arguments: Any) -> tuple[Any, bool]:
+        """Return arguments with the parts that JSON can say as their types say it, and whether there are no others."""
+        others: list[object] = []
+
+        def keep(value: object) -> object:
+            others.append(value)
+            return value
+
         try:
             if self._dump_python is None:
                 self._dump_python = self._fields.serializer.to_python
-            plain = self._dump_python(plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value)
+            plain = self._dump_python(arguments, warnings=False, round_trip=True, by_alias=True, fallback=keep)
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
-        text = canonical_json(plain, reveal_secrets=reveal_secrets)
-        return text if reveal_secrets or not self._may_hide else hide_secrets(text, None, self.nodes)
+            return arguments, False
+        return plain, not others
+
+    def _restore_given(self, arguments: _GivenArguments, plain: Any) -> dict[str, Any]:
+        """Return arguments with what was given in place of the objects that JSON can't say."""
+        given: dict[str, Any] = from_json(arguments.text or "{}")
+        restored = dict(plain)
+        for name, value in arguments.items():
+            written, is_complete = self._make_plain({name: value})
+            key = next((each for each in (name, self.aliases.get(name, name)) if each in given), None)
+            if not is_complete and key is not None:
+                restored.pop(name, None)
+                restored.pop(next(iter(written), name), None)
+                restored[key] = given[key]
+        return restored
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -342,8 +378,10 @@ def _find_enums(schema: Any) -> list[type[enum.Enum]]:
     return [cls for cls in found if isinstance(cls, type)]
 
 
-def _keep_value(value: Any) -> Any:
-    return value
+def _validate_and_keep(validate: Callable[[str], dict[str, Any]], text: str) -> dict[str, Any]:
+    arguments = _GivenArguments(validate(text))
+    arguments.text = text
+    return arguments
 
 
 def _is_made_of_plain(schema: Any) -> bool:

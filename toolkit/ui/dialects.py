@@ -59,7 +59,7 @@ from toolkit.loop.outcome import Cancelled, Complete, ToolLoopResult
 Chunk: TypeAlias = Any
 """An event of a dialect: `ag_ui.core.BaseEvent`, or a chunk of a UI-message stream as JSON values."""
 
-_DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)[^,]*;base64,(?P<data>.*)", re.DOTALL)
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 _FINISHES: Mapping[str | None, str] = {
     **dict.fromkeys((None, "typed_answer", "result_as_answer"), "stop"),
     "max_tokens": "length",
@@ -708,10 +708,13 @@ def _make_media(url: str, media_type: str, name: str) -> ContentBlock:
     Raises:
         ValueError: The URL is neither of the web nor has the data in it.
     """
-    found, data = _DATA_URL.fullmatch(url), None
-    if found is not None:
+    head, comma, encoded = url.partition(",")
+    named, *parameters = head.removeprefix("data:").split(";")
+    data = None
+    is_data = head.startswith("data:") and comma and parameters[-1:] == ["base64"]
+    if is_data and _MEDIA_TYPE.fullmatch(named):
         try:
-            data, url, media_type = base64.b64decode(found["data"], validate=True), "", found["type"]
+            data, url, media_type = base64.b64decode(encoded, validate=True), "", named
         except binascii.Error as error:
             raise ValueError(f"the data of a file is no Base64: {error}") from None
     elif not url.startswith(("https://", "http://")):

@@ -168,6 +168,15 @@ def log_in(page: str) -> None:
         with httpx2.Client(timeout=30) as browser:
             back = browser.get(page).headers["location"]
             place = back.partition("?")[0]
+            for line in (
+                b"GET //[ HTTP/1.1",
+                b"GET http://[x/callback HTTP/1.1",
+                b"GET /callback?state=%ff HTTP/1.1",
+                b"\0",
+            ):
+                with socket.create_connection(("127.0.0.1", httpx2.URL(back).port or 0), timeout=30) as stream:
+                    stream.sendall(line + b"\r\n\r\n")
+                    assert stream.recv(100).startswith(b"HTTP/1.1 400")
             for forged in (f"{place}?code=forged&state=guessed", f"{place}?code=forged", f"{place}/other", place):
                 assert browser.get(forged).status_code == 400
             assert browser.get(back).status_code == 200

@@ -80,7 +80,17 @@ from toolkit.providers.anthropic.encode import (
     CacheTime,
     MessagesEncoder,
 )
-from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, sealed, unsealed, usage_details
+from toolkit.providers.encoding import (
+    as_count,
+    as_items,
+    as_key,
+    as_mapping,
+    as_text,
+    sealed,
+    stop_of_calls,
+    unsealed,
+    usage_details,
+)
 from toolkit.providers.failures import NO_KEY
 from toolkit.runtime.backend import LoopLocal
 from toolkit.settings import Duration, check_setting
@@ -92,6 +102,7 @@ _ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
 }
+_ANTHROPIC_COMPLETE = ("tool_use", "end_turn")
 _ANTHROPIC_SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
 OWN_NAMES = frozenset(own["name"] for own in ANTHROPIC_TOOLS.values() if "name" in own)
@@ -298,7 +309,9 @@ class AnthropicDecoder(Decoder[AnthropicReading]):
 
     def _make_response(self) -> ChatResponse:
         reason = as_text(self._metadata.get("stop_reason"))
-        stop_reason = _ANTHROPIC_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
+        stop_reason = _ANTHROPIC_STOP_REASONS.get(reason) or (
+            stop_of_calls(reason, _ANTHROPIC_COMPLETE) if self._calls else "end_turn"
+        )
         blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_incomplete]
         content = self._build_content(blocks)
         metadata = {name: self._metadata[name] for name in _ANTHROPIC_METADATA if self._metadata.get(name)}

@@ -77,6 +77,7 @@ from toolkit.providers.encoding import (
     join_list,
     result_text,
     sealed,
+    stop_of_calls,
     stop_texts,
     strict_format,
     to_bytes,
@@ -107,6 +108,9 @@ _CHAT_STOP_REASONS: Mapping[str, StopReason] = {
         "content_filter",
     ),
 }  # fmt: skip
+_CHAT_COMPLETE = frozenset(
+    {"stop", "tool_calls", "tool_call", "function_call", "tool_use", "end_turn", "eos", "eos_token"}
+)
 _ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _SPOKEN_DETAILS = ("text", "summary", "data")
@@ -583,14 +587,15 @@ class ChatDecoder(Decoder[ChatReading]):
             yield ReasoningBlock(text=text)
 
     def _find_stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
-        reason = _CHAT_STOP_REASONS.get(as_text(choice.get("finish_reason")).lower())
+        given = as_text(choice.get("finish_reason")).lower()
+        reason = _CHAT_STOP_REASONS.get(given)
         if reason is not None:
             return reason
         if self._refusal:
             return "refusal"
         # Some servers say "stop" though they call, others say "tool_calls" though they don't.
         if self._calls:
-            return "tool_use"
+            return stop_of_calls(given, _CHAT_COMPLETE)
         # vLLM names the text that it stopped at.
         return "stop_sequence" if isinstance(choice.get("stop_reason"), str) else "end_turn"
 

@@ -652,6 +652,21 @@ def _encode_responses_call(call: ToolCall) -> JsonObject:
     return {**wire, "arguments": arguments_text(call.arguments)}
 
 
+def _is_incomplete(item: Mapping[str, Any]) -> bool:
+    """Return whether an answer or item says that it is incomplete; an own call of OpenAI is in progress until run."""
+    status = item.get("status")
+    return status == "incomplete" or (
+        status not in (None, "completed") and item.get("type") in (None, "function_call", "custom_tool_call")
+    )
+
+
+def _reopen_text(call: ToolCall) -> ToolCall:
+    """Return a call without the end of its JSON, if that JSON is ours: the model's text may be incomplete."""
+    if _is_freeform(call) or sealed_item(call):
+        return replace(call, arguments=call.arguments[:-1])
+    return call
+
+
 def _is_freeform(call: ToolCall) -> bool:
     return bool(as_mapping((call.extra or {}).get(RESPONSES_SEAL)).get("freeform"))
 
@@ -789,16 +804,22 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         if not isinstance(answer.get("output"), list):
             raise self._failures().empty("output", request_id=request_id)
         items = as_items(answer.get("output"))
-        content = [block for item in items for block in _read_item(item, reading)]
+        is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
+        stop_reason = _find_response_stop(answer, items, reading, is_refusal=is_refusal)
+        is_cut = stop_reason == "max_tokens"
+        content: list[AssistantContent] = []
+        for item in items:
+            read = list(_read_item(item, reading))
+            is_open = is_cut and (item is items[-1] or _is_incomplete(item))
+            content += [_reopen_text(each) if is_open and isinstance(each, ToolCall) else each for each in read]
         if reading.digest and (stored_id := as_text(answer.get("id"))):
             conversation = as_mapping(answer.get("conversation")).get("id")
             stored = {"id": stored_id, "conversation": conversation, "digest": reading.digest}
             content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"stored": stored})))
-        is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
         return ChatResponse(
             message=AssistantMessage(content),
             usage=self.usage,
-            stop_reason=_find_response_stop(answer, items, reading, is_refusal=is_refusal),
+            stop_reason=stop_reason,
             model=as_text(answer.get("model")),
             request_id=request_id or as_text(answer.get("id")) or None,
             metadata={name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)},
@@ -890,7 +911,7 @@ def _find_response_stop(
     if details.get("reason") == "content_filter":
         return "content_filter"
     calls = [item for item in items if reading.is_call(item)]
-    is_cut = answer.get("status") == "incomplete" or any(call.get("status") == "incomplete" for call in calls)
+    is_cut = any(_is_incomplete(each) for each in (answer, *calls))
     if is_cut or details:
         # Other reasons to stop early, such as a word of the user, cut nothing off but a call.
         return "max_tokens" if calls or details.get("reason") in (None, "max_output_tokens") else "end_turn"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -22,7 +22,7 @@ from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import strip_hidden
-from toolkit.http_client import split_url
+from toolkit.http_client import is_inner_host, may_redirect, split_url
 from toolkit.logs import get_logger
 from toolkit.private_files import replace_private
 from toolkit.sources.mcp.servers import WEB_PAGE
@@ -110,6 +110,39 @@ class _Login(OAuthClientProvider):
         self._file = _TokenFile(Path(tokens).expanduser(), url, client_id)
         super().__init__(url, metadata, self._file)
 
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Yield the requests of a login, as its class does.
+
+        Raises:
+            OAuthFlowError: One goes to an address that the server may not name.
+        """
+        flow = super().async_auth_flow(request)
+        try:
+            asked = await anext(flow)
+            while True:
+                if asked is not request:
+                    self.check_address(asked.url)
+                asked = await flow.asend((yield asked))
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+    def check_address(self, url: httpx2.URL) -> None:
+        """Check that a login may lead to an address.
+
+        Raises:
+            OAuthFlowError: It is one inside of the network, and the server is outside; or it is not encrypted, and the
+                server is.
+        """
+        server = httpx2.URL(self.context.server_url)
+        is_downgrade = server.scheme == "https" and url.scheme != "https" and not is_inner_host(server.host)
+        if is_downgrade or not may_redirect(server, url):
+            raise OAuthFlowError(
+                f"the server names {url.scheme}://{url.host} for it, and may name only encrypted addresses outside of "
+                "this network"
+            )
+
     async def _initialize(self) -> None:
         await super()._initialize()
         if self.context.oauth_metadata is None:
@@ -163,7 +196,12 @@ def oauth_login(
         {"client_name": name, "redirect_uris": [f"http://127.0.0.1:{port}{_PATH}"], "scope": scope}
     )
     login = _Login(url, tokens, client_id, metadata)
-    login.context.redirect_handler, login.context.callback_handler = browser.visit_page, browser.wait_for_return
+
+    async def visit_page(page: str) -> None:
+        login.check_address(httpx2.URL(page))
+        await browser.visit_page(page)
+
+    login.context.redirect_handler, login.context.callback_handler = visit_page, browser.wait_for_return
     return login
 
 
@@ -355,7 +393,9 @@ class _Browser:
 
     async def visit_page(self, page: str) -> None:
         """Listen for the return, then open the page."""
-        self._state, self._answer = _read_query(page).get("state", ""), {}
+        if WEB_PAGE.fullmatch(page) is None:
+            raise OAuthFlowError("the login is to be on what is no page of the web")
+        self._state, self._answer = _read_query(urlsplit(page)).get("state", ""), {}
         try:
             listener: Any = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._port)
         except OSError as error:
@@ -400,8 +440,7 @@ class _Browser:
                     received += await stream.receive()
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 return False
-        target = received.partition(b"\r\n")[0].decode("latin-1").split(" ")
-        query = _read_query(target[1]) if len(target) == 3 and urlsplit(target[1]).path == _PATH else {}
+        query = _read_return(received.partition(b"\r\n")[0].decode("latin-1"))
         is_return = bool(self._state) and query.get("state") == self._state and not self._answer
         if is_return:
             self._answer = query
@@ -413,8 +452,15 @@ class _Browser:
         return is_return
 
 
-def _read_query(url: str) -> dict[str, str]:
+def _read_return(line: str) -> dict[str, str]:
+    """Return the query of a request's first line; nothing where it is not for the path of the return."""
     try:
-        return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        _, target, _ = line.split(" ")
+        parts = urlsplit(target)
+        return _read_query(parts) if parts.path == _PATH else {}
     except ValueError:
         return {}
+
+
+def _read_query(parts: SplitResult) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(parts.query).items()}

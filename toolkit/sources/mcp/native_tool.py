@@ -35,8 +35,9 @@ from toolkit.schema.arguments import TooMuchWorkError
 from toolkit.schema.raw import find_problems
 from toolkit.schema.raw_schema import RawSchema
 from toolkit.sources import ServerLimits
+from toolkit.sources.mcp.messages import MOST_BLOCKS, restore_result
 from toolkit.sources.mcp.servers import McpServer
-from toolkit.sources.mcp.session import MOST_BLOCKS, McpSession
+from toolkit.sources.mcp.session import McpSession
 from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task, takes_tasks
 
 _logger = get_logger("toolkit.sources.mcp")
@@ -146,7 +147,7 @@ class MCPNativeTool:
     ) -> None:
         self.definition: ToolDefinition = ToolDefinition(
             name=name,
-            description=tool.description or _find_title(tool) or "MCP tool (no description)",
+            description=tool.description or find_title(tool) or "MCP tool (no description)",
             parameters=tool.input_schema,
             output_schema=tool.output_schema,
         )
@@ -219,10 +220,10 @@ class MCPNativeTool:
         name = self.original_name
         answer = await session.request(f"call '{name}'", call, is_repeatable=self.options.idempotent)
         if not isinstance(answer, Task):
-            return answer
+            return restore_result(answer)
         follower = TaskFollower(answer, lambda text: report(redact(text)))
         try:
-            return await session.request(f"follow the task of '{name}'", follower.follow)
+            return restore_result(await session.request(f"follow the task of '{name}'", follower.follow))
         except McpError as error:
             raise type(error)(f"{error} It may have taken effect.") from error
 
@@ -263,7 +264,7 @@ def read_options(
         "open_world": annotations.open_world_hint is True,
     }
     return ToolOptions(
-        label=_find_title(tool),
+        label=find_title(tool),
         timeout=timeout,
         idempotent=is_read or annotations.idempotent_hint is True,
         cache=False,
@@ -281,5 +282,6 @@ def _read_effects(annotations: wire.ToolAnnotations) -> frozenset[Effect]:
     return frozenset(("write",)) if annotations.open_world_hint is False else frozenset(("write", "send"))
 
 
-def _find_title(tool: wire.Tool) -> str:
+def find_title(tool: wire.Tool) -> str:
+    """Return the title of a tool; nothing where it has none."""
     return tool.title or (tool.annotations.title if tool.annotations else None) or ""

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import ssl
 import sys
 import traceback
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+)
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import field, replace
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
 
 import anyio
 import httpx2
@@ -79,7 +90,15 @@ faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_htt
 
 
 class NotingClient(BoundedClient):
-    """Reports a failed request to the call that made it; responses are bounded."""
+    """Reports a failed request to the call that made it; responses are bounded, and long messages are read here.
+
+    Attributes:
+        long_messages: Gives the contents of long messages back to those that the SDK has read.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.long_messages = LongMessages()
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request, as its class does."""
@@ -99,78 +118,155 @@ class NotingClient(BoundedClient):
                 faults.clear()
         if not (stream and response.is_success):
             return response
-        response = _bound_body(response, faults)
-        is_json = response.headers.get("content-type", "").startswith("application/json")
-        return await _repair_reply(response, request) if is_json else response
+        response = self._bound_body(response, faults)
+        is_json = response.headers.get("content-type", "").lower().startswith("application/json")
+        return await self._read_reply(response, request) if is_json else response
+
+    def _bound_body(self, response: httpx2.Response, faults: list[HttpFault] | None) -> httpx2.Response:
+        """Return a response whose body is unpacked and bounded as it is read: a reply whole, a stream event by event.
+
+        A body that is too large is reported in `faults`.
+        """
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        headers = response.headers.copy()
+        headers.pop("content-encoding", None)
+        if "content-type" in headers:  # the messages are UTF-8, whatever charset it names
+            headers["content-type"] = headers["content-type"].partition(";")[0]
+        return httpx2.Response(
+            response.status_code,
+            headers=headers,
+            stream=_BoundedStream(response, faults, self.long_messages if is_stream else None),
+            request=response.request,
+            extensions=response.extensions,
+        )
+
+    async def _read_reply(self, response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+        """Return a reply without halves of characters, and one under another id as an error of its request.
+
+        A server that could not read a request answers without its id, or with 0: the SDK would wait for another answer,
+        and over HTTP none will come.
+        """
+        given = await response.aread()
+        content, reply = await _run_for(given, partial(self._shorten_reply, given))
+        asked = _read_message_object(request.content)
+        is_reply = "error" in reply or "result" in reply
+        if is_reply and "id" in asked and reply.get("id") != asked["id"]:
+            error = reply.get("error") or {
+                "code": INTERNAL_ERROR,
+                "message": f"{NOT_MCP}: it has the id of another request",
+            }
+            content = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode()
+        if content is given:
+            return response
+        headers = {"content-type": "application/json"}
+        return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+
+    def _shorten_reply(self, given: bytes) -> tuple[bytes, dict[str, Any]]:
+        """Return a reply as the SDK is to read it, and its object."""
+        content = repair_surrogates(given)
+        if len(content) <= _LONG_LINE:
+            return content, _read_message_object(content)
+        short = self.long_messages.shorten(content)
+        return short, _read_message_object(short)
 
 
-async def _repair_reply(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
-    """Return a reply without halves of characters, and one under another id as an error of its request.
+class LongMessages:
+    """Long messages over HTTP, which the SDK would read at once in the event loop, several times as slowly.
 
-    A server that could not read a request answers without its id, or with 0: the SDK would wait for another answer, and
-    over HTTP none will come.
+    It gets a short message in the place of each, whose contents are put back by `restore`.
     """
-    given = await response.aread()
-    content = repair_surrogates(given)
-    is_long = len(content) > _LONG_LINE
-    reply = await to_thread.run_sync(_read_message_object, content) if is_long else _read_message_object(content)
-    asked = _read_message_object(request.content)
-    is_reply = "error" in reply or "result" in reply
-    if is_reply and "id" in asked and reply.get("id") != asked["id"]:
-        error = reply.get("error") or {
-            "code": INTERNAL_ERROR,
-            "message": f"{NOT_MCP}: it has the id of another request",
-        }
-        content = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode()
-    if content is given:
-        return response
-    headers = {"content-type": "application/json"}
-    return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+
+    def __init__(self) -> None:
+        self._contents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def shorten(self, content: bytes) -> bytes:
+        """Return a message without its contents, which are stored until it is read; what is no message as ``{}``."""
+        message = _read_message_object(content)
+        short: dict[str, Any] = {name: message[name] for name in ("jsonrpc", "id", "method") if name in message}
+        error: object = message.get("error")
+        if is_object(error):
+            short["error"] = {name: error[name] for name in ("code", "message") if name in error}
+        for name in ("result", "params"):
+            value: object = message.get(name)
+            if is_object(value):
+                key = secrets.token_hex(16)
+                self._contents[key] = value
+                short[name] = {_CONTENTS: key}
+        while len(self._contents) > _MOST_STORED:  # of requests that were cancelled while they were read
+            self._contents.popitem(last=False)
+        return json.dumps(short).encode()
+
+    def shorten_events(self, events: bytes) -> bytes:
+        """Return whole events without halves of characters, and without the contents of long ones."""
+        events = repair_surrogates(events)
+        if len(events) <= _LONG_LINE:
+            return events
+        # The text of each event is followed by its end.
+        return b"".join(map(self._shorten_event, _EVENT_END.split(events)))
+
+    def _shorten_event(self, event: bytes) -> bytes:
+        if len(event) <= _LONG_LINE:
+            return event
+        lines = _LINE_END.split(event)
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        return b"\n".join([*(line for line in lines if not line.startswith(b"data")), b"data: " + self.shorten(data)])
+
+    async def restore(self, received: Any) -> Any:
+        """Return a message that the SDK has read, with its contents."""
+        message: object = getattr(received, "message", None)
+        for name in ("result", "params"):
+            value: object = getattr(message, name, None)
+            if is_object(value) and value.get(_CONTENTS) in self._contents:
+                setattr(message, name, self._contents.pop(value[_CONTENTS]))
+        return received
+
+
+async def _run_for(content: bytes, function: Callable[[], T]) -> T:
+    """Call a function that reads a content: in a thread if that is long."""
+    return await to_thread.run_sync(function) if len(content) > _LONG_LINE else function()
+
+
+def _read_json(content: bytes) -> Any:
+    """Return the value of JSON, without looking for garbage among parts that are all in use."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return from_json(content)
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 def _read_message_object(content: bytes) -> dict[str, Any]:
     try:
-        found: object = from_json(content)
+        found: object = _read_json(content)
     except ValueError:
         return {}
     return found if is_object(found) else {}
 
 
-def _bound_body(response: httpx2.Response, faults: list[HttpFault] | None) -> httpx2.Response:
-    """Return a response whose body is unpacked and bounded as it is read: a reply whole, a stream event by event.
-
-    A body that is too large is reported in `faults`.
-    """
-    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-    headers = response.headers.copy()
-    headers.pop("content-encoding", None)
-    if "content-type" in headers:  # the messages are UTF-8, whatever charset it names
-        headers["content-type"] = headers["content-type"].partition(";")[0]
-    return httpx2.Response(
-        response.status_code,
-        headers=headers,
-        stream=_BoundedStream(response, faults, is_of_events=is_stream),
-        request=response.request,
-        extensions=response.extensions,
-    )
-
-
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, response: httpx2.Response, faults: list[HttpFault] | None, *, is_of_events: bool) -> None:
+    """The bytes of a response; of a stream of events, whole events, as `messages` shortens them."""
+
+    def __init__(
+        self, response: httpx2.Response, faults: list[HttpFault] | None, messages: LongMessages | None
+    ) -> None:
         self._response = response
         self._faults = faults
-        self._is_of_events = is_of_events
+        self._messages = messages
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        most_bytes = sys.maxsize if self._is_of_events else MOST_REPLY_BYTES
+        most_bytes = MOST_REPLY_BYTES if self._messages is None else sys.maxsize
+        events = _EventJoiner()
         try:
             async with closed_with(self._response, most_bytes=most_bytes) as pieces:
-                events = _EventJoiner()
                 async for piece in pieces:
-                    if part := events.feed(piece) if self._is_of_events else piece:
-                        yield part
-                if events.waiting:
-                    yield repair_surrogates(bytes(events.waiting))
+                    if self._messages is None:
+                        yield piece
+                    elif whole := events.feed(piece):
+                        yield await _run_for(whole, partial(self._messages.shorten_events, whole))
+            if self._messages is not None and (rest := bytes(events.waiting)):
+                yield await _run_for(rest, partial(self._messages.shorten_events, rest))
         except ReplyTooLargeError as error:
             if self._faults is not None:
                 self._faults.append(HttpFault(error=error))
@@ -181,7 +277,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 class _EventJoiner:
-    """Joins pieces of a stream to whole events, without halves of characters."""
+    """Joins pieces of a stream to whole events."""
 
     def __init__(self) -> None:
         self.waiting = bytearray()
@@ -196,19 +292,62 @@ class _EventJoiner:
         self.waiting += piece
         places = [self.waiting.rfind(mark, start) + len(mark) for mark in _EVENT_ENDS if mark in self.waiting[start:]]
         end = max(places, default=0)
-        whole = repair_surrogates(bytes(self.waiting[:end]))
+        whole = bytes(self.waiting[:end])
         del self.waiting[:end]
         if len(self.waiting) > MOST_REPLY_BYTES:
             raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
         return whole
 
 
+class AdaptedStream:
+    """A stream of messages, over which the SDK iterates, each adapted as it is taken.
+
+    Args:
+        stream: The stream.
+        adapt: Returns a message as the SDK takes it.
+        ended: Called at its end.
+    """
+
+    def __init__(
+        self, stream: Any, adapt: Callable[[Any], Awaitable[Any]], ended: Callable[[], object] = lambda: None
+    ) -> None:
+        self._stream = stream
+        self._adapt = adapt
+        self._ended = ended
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._adapt(await self._stream.__anext__())
+        except StopAsyncIteration:
+            self._ended()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(*raised)
+        return left
+
+
 # Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
-WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
+WEB_PAGE = re.compile(r"https?://(?:(?![/?#@\\])[!-~])+(?:[/?#][!-~]*)?", re.IGNORECASE)
 """The pages that a server may have a person open."""
 
 _logger = get_logger("toolkit.sources.mcp")
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_EVENT_END = re.compile(rb"(\r\n\r\n|\n\n|\r\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_CONTENTS = "toolkit/contents"
+_MOST_STORED = 100
+T = TypeVar("T")
 _READ_TIMEOUT = 300.0
 # A call has its connection until it is answered. Servers commonly close idle ones after 5 s: one that is used again in
 # that moment would lose the call.
@@ -307,7 +446,8 @@ class StdioServer:
 
 
 def _read_line(line: bytes) -> JSONRPCMessage:
-    return jsonrpc_message_adapter.validate_json(repair_surrogates(line), by_name=False)
+    # By itself, the adapter takes five times as long to read JSON.
+    return jsonrpc_message_adapter.validate_python(_read_json(repair_surrogates(line)), by_name=False)
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
@@ -315,10 +455,10 @@ async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_R
     async with received:
         try:
             while (line := await process.read()) is not None:
+                if not line or line.isspace():
+                    continue
                 try:
-                    is_long = len(line) > _LONG_LINE
-                    read = await to_thread.run_sync(_read_line, line) if is_long else _read_line(line)
-                    message: _Received = SessionMessage(read)
+                    message: _Received = SessionMessage(await _run_for(line, partial(_read_line, line)))
                 except ValueError as error:
                     message = _refuse_reply(line) or error
                     quote = process.redact(line[:_LONGEST_MESSAGE_READ].decode("utf-8", "replace"))
@@ -424,20 +564,18 @@ class HttpServer:
         with struck_logs(self.redact):
             async with (
                 self._make_client() as client,  # which bounds the events
-                streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
+                streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as (read, write),
             ):
-                yield streams
+                yield AdaptedStream(read, client.long_messages.restore), write
 
     @asynccontextmanager
     async def _open_sse(self) -> AsyncGenerator[Any]:
-        def make(*_: Any, **__: Any) -> httpx2.AsyncClient:
-            return self._make_client()
-
+        client = self._make_client()  # which bounds the events, and shortens them to less than the SDK takes
         with struck_logs(self.redact):
-            async with sse_client(self.url, httpx_client_factory=make) as streams:
-                yield streams
+            async with sse_client(self.url, httpx_client_factory=lambda *_, **__: client) as (read, write):
+                yield AdaptedStream(read, client.long_messages.restore), write
 
-    def _make_client(self) -> httpx2.AsyncClient:
+    def _make_client(self) -> NotingClient:
         verify = True if self.verify is None else self.verify
         return NotingClient(
             headers=dict(self.headers),
@@ -461,9 +599,9 @@ class HttpServer:
 
     def redact(self, text: str) -> str:
         """Return `text` without headers, signatures of requests, and the user and query of the URL."""
-        secrets = [*secrets_in_headers(self.headers), *secrets_in_url(self.url)]
-        secrets += [secret for signature in self._signatures for secret in secrets_in_headers({"": signature})]
-        return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
+        known = [*secrets_in_headers(self.headers), *secrets_in_url(self.url)]
+        known += [secret for signature in self._signatures for secret in secrets_in_headers({"": signature})]
+        return without_secrets(text.replace(self.url, without_credentials(self.url)), known)
 
 
 def _are_headers(given: object) -> TypeGuard[Mapping[str, str]]:

@@ -7,7 +7,6 @@ one of those cancels the request on the server. Lists of a server are read page 
 
 from __future__ import annotations
 
-import json
 import math
 import ssl
 from collections import OrderedDict, deque
@@ -20,7 +19,6 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import anyio
-import anyio.to_thread
 import httpx2
 import mcp.types as wire
 from mcp import Client, MCPError
@@ -34,15 +32,16 @@ from pydantic import ValidationError
 from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
 from toolkit.errors import McpError, ToolkitError
+from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import ReplyTooLargeError
 from toolkit.logs import get_logger
 from toolkit.loop.stopping import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
-from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources import ServerLimits
-from toolkit.sources.mcp.servers import NOT_MCP, HttpFault, HttpServer, McpServer, faults_of_call
-from toolkit.sources.mcp.tasks import EXTENSION, mark_task
+from toolkit.sources.mcp.messages import adapt_message, restore_tool
+from toolkit.sources.mcp.servers import NOT_MCP, AdaptedStream, HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.tasks import EXTENSION
 
 _LONGEST_REASON = 600
 _LIMITS = ServerLimits()
@@ -228,6 +227,7 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def _shorten_text(text: str) -> str:
+    text = strip_hidden(text[: 2 * _LONGEST_REASON])
     if len(text) <= _LONGEST_REASON:
         return text
     head = text[:_LONGEST_REASON]
@@ -661,96 +661,7 @@ def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable
 async def watch_transport(transport: Transport, ended: Callable[[], None]) -> AsyncGenerator[Any]:
     """Open a transport that reports its end, and turns results into what the SDK can take."""
     async with transport as (read, write):
-        yield _WatchedStream(read, ended), write
-
-
-class _WatchedStream:
-    """A stream of messages, over which the SDK iterates."""
-
-    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
-        self._stream = stream
-        self._ended = ended
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await _adapt_message(await self._stream.__anext__())
-        except StopAsyncIteration:
-            self._ended()
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: Any) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(*raised)
-        return left
-
-
-MOST_TOOLS = 1_000
-"""How many tools a server may have."""
-MOST_MESSAGES = 1_000
-"""How many messages a server may have a model answer."""
-_FEW_TOOLS = 50
-MOST_BLOCKS = 5_000
-"""How many blocks a result may have."""
-_SCHEMAS = "toolkit/schemas"
-
-
-async def _adapt_message(received: Any) -> Any:
-    message: object = getattr(received, "message", None)
-    params, result = getattr(message, "params", None), getattr(message, "result", None)
-    if is_object(params):
-        _cut_list(params, "messages", MOST_MESSAGES)
-    if is_object(result):
-        _cut_list(result, "content", MOST_BLOCKS)
-        if _cut_list(result, "tools", MOST_TOOLS) > _FEW_TOOLS:
-            await anyio.to_thread.run_sync(_hide_schemas, result)
-        else:
-            _hide_schemas(result)
-        mark_task(result)
-    return received
-
-
-def _cut_list(fields: dict[str, Any], name: str, most: int) -> int:
-    """Cut a list to one item more than there may be, since a longer one is refused; return its length."""
-    listed: object = fields.get(name)
-    if not is_array(listed):
-        return 0
-    del listed[most + 1 :]
-    return len(listed)
-
-
-def _hide_schemas(result: dict[str, Any]) -> None:
-    """Put the schemas of a list of tools where the SDK only passes them on; `list_server_tools` puts them back.
-
-    The SDK checks results against the output schema by `jsonschema`, which has no bound on work and uses Python's
-    regular expressions: a server could occupy the process for hours. It walks through input schemas for
-    ``x-mcp-header``, and is left those that name it.
-    """
-    listed: object = result.get("tools")
-    for tool in listed if is_array(listed) else ():
-        if not is_object(tool) or not is_object(tool.setdefault("_meta", {})):
-            continue
-        hidden = {name: tool[name] for name in ("inputSchema", "outputSchema") if is_object(tool.get(name))}
-        if "outputSchema" in hidden:
-            del tool["outputSchema"]
-        if "inputSchema" in hidden and "x-mcp-header" not in json.dumps(hidden["inputSchema"]):
-            tool["inputSchema"] = {"type": "object"}
-        tool["_meta"][_SCHEMAS] = hidden
-
-
-def _restore_schemas(tool: wire.Tool) -> wire.Tool:
-    meta = dict(tool.meta or {})
-    schemas: Any = meta.pop(_SCHEMAS, {})
-    update = {"input_schema": schemas.get("inputSchema", tool.input_schema), "meta": meta or None}
-    return tool.model_copy(update={**update, "output_schema": schemas.get("outputSchema")})
+        yield AdaptedStream(read, adapt_message, ended), write
 
 
 async def list_server_tools(client: Client, server: McpServer, most_pages: int) -> list[wire.Tool]:
@@ -760,7 +671,7 @@ async def list_server_tools(client: Client, server: McpServer, most_pages: int) 
 
     async def page(cursor: str | None) -> tuple[list[wire.Tool], str | None]:
         answer = await client.list_tools(cursor=cursor)
-        return [_restore_schemas(tool) for tool in answer.tools], answer.next_cursor
+        return [restore_tool(tool) for tool in answer.tools], answer.next_cursor
 
     return await read_all_pages(page, server, most_pages)
 

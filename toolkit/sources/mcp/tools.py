@@ -20,6 +20,7 @@ import mcp.types as wire
 from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.shared.uri_template import UriTemplate
+from pydantic_core import to_json
 
 from toolkit.backoff import backoff_pause, run_again
 from toolkit.calls.context import ToolContext
@@ -51,8 +52,10 @@ from toolkit.logs import get_logger
 from toolkit.loop.stopping import LoopFrame
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
+from toolkit.sources.mcp.messages import MOST_MESSAGES, MOST_TOOLS, restore_result
 from toolkit.sources.mcp.native_tool import (
     MCPNativeTool,
+    find_title,
     read_block,
     read_prompt,
     read_resource_contents,
@@ -60,8 +63,6 @@ from toolkit.sources.mcp.native_tool import (
 )
 from toolkit.sources.mcp.servers import WEB_PAGE, HttpServer, McpServer
 from toolkit.sources.mcp.session import (
-    MOST_MESSAGES,
-    MOST_TOOLS,
     CallUnderWay,
     McpConnectionError,
     McpSession,
@@ -429,7 +430,7 @@ class McpTools(Sequence[MCPNativeTool]):
             unpinned = await self._find_unpinned(chosen)
             make = partial(make_tools, self._session, chosen, self._settings, unpinned)
             schemas = [(tool.input_schema, tool.output_schema) for tool in chosen]
-            if len(json.dumps(schemas)) <= _LONG_SCHEMAS:
+            if len(to_json(schemas)) <= _LONG_SCHEMAS:
                 self._tools, self.refused = make()
             else:
                 self._tools, self.refused = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
@@ -609,7 +610,8 @@ class McpTools(Sequence[MCPNativeTool]):
         """
         follower = TaskFollower(Task(task_id=task_id, status="working", pause=0), lambda _: None)
         result = await self._send_request(ctx, f"follow the task '{task_id}'", follower.follow)
-        return await redact_output(self._settings.limits.check_output(read_result(result)), self._session.server.redact)
+        output = self._settings.limits.check_output(read_result(restore_result(result)))
+        return await redact_output(output, self._session.server.redact)
 
     def _make_error(self, what: str, reason: str) -> McpError:
         return McpError(f"MCP server '{self._session.server.name}': could not {what}: {reason}")
@@ -782,7 +784,7 @@ def make_tools(
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
         reason = unpinned.get(tool.name)
-        if reason is None and len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
+        if reason is None and len(tool.description or "") + len(find_title(tool)) > _LONGEST_TOOL_DESCRIPTION:
             reason = f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
         if reason is None:
             try:
