@@ -50,6 +50,7 @@ _LONGEST_TURN = 0.005  # seconds
 NO_SECRETS: frozenset[str] = frozenset()
 _SHORTER_THAN_KEYS = 14
 _NUMBERS = frozenset({int, float, bool, type(None)})
+_WORD = re.compile(r"[^\s\"'`{}\[\],:\\]{4,}")
 _LONG_WORD = re.compile(r"[\w$/+=.~-]{15}")
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -186,17 +187,21 @@ class Refused:
 
 
 def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset[str]:
-    """Return the texts of the secret arguments in JSON text; none where it can't be read."""
+    """Return the texts of the secret arguments in JSON text; all its words if it is no JSON and may hold secrets."""
     found = set[str]()
     if registration is None or not registration.may_take_secrets:
         return NO_SECRETS
+    nodes = registration.arguments.nodes
 
     def add(secret: Any, path: object, is_marked: bool) -> None:
         del path
         found.update(list_secret_texts(secret, is_marked=is_marked))
 
-    with suppress(ValueError, RecursionError):
-        registration.arguments.nodes.replace_secrets(json.loads(text), add)
+    try:
+        nodes.replace_secrets(json.loads(text), add)
+    except (ValueError, RecursionError):
+        names = nodes.root.get("properties", {})
+        return frozenset(_WORD.findall(text)).difference(names) if may_hold_secrets(text, nodes) else NO_SECRETS
     return frozenset(found)
 
 
