@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -47,6 +48,10 @@ _LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are writte
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 NO_SECRETS: frozenset[str] = frozenset()
+_SHORTER_THAN_KEYS = 14
+_NUMBERS = frozenset({int, float, bool, type(None)})
+_WORD = re.compile(r"[^\s\"'`{}\[\],:\\]{4,}")
+_LONG_WORD = re.compile(r"[\w$/+=.~-]{15}")
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -119,7 +124,7 @@ class Ready(Generic[Ctx]):
             if '"secret:' in shown:  # the model may have written one into another argument, too
                 strike = partial(without_secrets, secrets=self._list_secrets())
                 shown = canonical_json(clean_texts(json.loads(shown), strike))
-            self.shown_json = _show_json(shown, len(self.arguments))
+            self.shown_json = _show_json(shown, self.arguments)
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -148,10 +153,11 @@ class Ready(Generic[Ctx]):
 
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
-        before = self.arguments_json
+        parser = self.registration.arguments
+        before = parser.dump_json(self.arguments, reveal_secrets=True)
         self.arguments, self.is_modified, self.given = arguments, True, ""
         self.shown_json = self._is_flat = None
-        self.is_changed = self.is_changed or self.arguments_json != before
+        self.is_changed = self.is_changed or parser.dump_json(arguments, reveal_secrets=True) != before
 
     def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
@@ -181,25 +187,40 @@ class Refused:
 
 
 def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset[str]:
-    """Return the texts of the secret arguments in JSON text; none where it can't be read."""
+    """Return the texts of the secret arguments in JSON text; all its words if it is no JSON and may hold secrets."""
     found = set[str]()
     if registration is None or not registration.may_take_secrets:
         return NO_SECRETS
+    nodes = registration.arguments.nodes
 
     def add(secret: Any, path: object, is_marked: bool) -> None:
         del path
         found.update(list_secret_texts(secret, is_marked=is_marked))
 
-    with suppress(ValueError, RecursionError):
-        registration.arguments.nodes.replace_secrets(json.loads(text), add)
+    try:
+        nodes.replace_secrets(json.loads(text), add)
+    except (ValueError, RecursionError):
+        names = nodes.root.get("properties", {})
+        return frozenset(_WORD.findall(text)).difference(names) if may_hold_secrets(text, nodes) else NO_SECRETS
     return frozenset(found)
 
 
-def _show_json(text: str, count: int) -> str:
-    """Return the JSON of so many arguments without secrets in its texts, such as the logins of URLs."""
-    if len(text) > _LONGEST_CLEANED or not may_show_secrets(text, count):
+def _show_json(text: str, arguments: Mapping[str, Any]) -> str:
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    if not (may_show_secrets(text, len(arguments)) or (_may_have_key(arguments) and _LONG_WORD.search(text))):
+        return text
+    if len(text) > _LONGEST_CLEANED:
         return text
     return canonical_json(clean_texts(json.loads(text), clean_text))
+
+
+def _may_have_key(arguments: Mapping[str, Any]) -> bool:
+    """Return whether a text in arguments is long enough for a vendor's key, which most have none of."""
+    for value in arguments.values():
+        kind = type(value)
+        if len(value) > _SHORTER_THAN_KEYS if kind is str else kind not in _NUMBERS:
+            return True
+    return False
 
 
 def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
@@ -213,7 +234,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.registration.takes_secrets is False and prepared.has_flat_arguments():
-            prepared.shown_json = _show_json(text, len(prepared.arguments))
+            prepared.shown_json = _show_json(text, prepared.arguments)
     return call.name, text
 
 
