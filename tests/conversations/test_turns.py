@@ -747,6 +747,10 @@ async def test_a_conversation_that_was_edited_by_hand_is_refused_in_words_and_ca
     edits = {
         "check sum": f"UPDATE {messages} SET value = replace(value, 'first', 'other') WHERE position = 1",
         "gap": f"DELETE FROM {messages} WHERE position = 0",
+        "one of its numbers is none": "UPDATE toolkit_conversations SET length = 'two'",
+        "numbers is none": "UPDATE toolkit_conversations SET version = 'one'",
+        "its messages or its questions have a gap": "UPDATE toolkit_conversations SET queued = 1",
+        "its messages or its": f"UPDATE toolkit_conversations SET length = {2**62}",
         "does not fit": "UPDATE toolkit_conversations SET state = '{'",
     }
     for words, edit in edits.items():
@@ -759,7 +763,7 @@ async def test_a_conversation_that_was_edited_by_hand_is_refused_in_words_and_ca
         assert "'ada'" in str(raised.value)
         with pytest.raises(ConversationStoreError, match=words):
             await shop.ask(conversations, "two", "second")
-        if words == "gap":
+        if not words.startswith(("check", "does")):
             with sqlite3.connect(path) as database:
                 database.execute("DELETE FROM toolkit_conversations")
                 database.execute("DELETE FROM toolkit_conversation_messages")
