@@ -19,6 +19,7 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
+from toolkit.foreign_text import escape_in_name
 from toolkit.redaction import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.runtime.processes import inherited_environment
@@ -109,7 +110,7 @@ class PluginTools:
         seen = {tool.name: {"description": tool.description, "parameters": tool.parameters} for tool in tools}
         refused = await self._pins.find_refusals(self._session.name, self._address, seen)
         for name, reason in refused.items():
-            _logger.warning("plugin %s: left out '%s': %s", self._session.name, name, reason)
+            _logger.warning("plugin %s: left out '%s': %s", self._session.name, escape_in_name(name), reason)
         return [tool for tool in tools if tool.name not in refused]
 
     async def _renew_tools(self, description: Description) -> None:
@@ -120,7 +121,7 @@ class PluginTools:
                 _logger.warning(
                     "%s: it was started again and offers another tool now, '%s': open it anew to have it",
                     self._session.name,
-                    described.name,
+                    escape_in_name(described.name),
                 )
                 continue
             before, tool = self._offered[described.name]
@@ -183,7 +184,9 @@ class PluginTools:
                 name, definition.description, definition.parameters, call, fills_defaults=False, **options
             )
         except SchemaError as error:
-            return PluginError(f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}")
+            return PluginError(
+                f"plugin {session.name}: what it says of its tool '{escape_in_name(original)}' is wrong: {error.reason}"
+            )
 
 
 def plugin_tools(

@@ -13,6 +13,7 @@ import binascii
 import json
 import logging
 import re
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from toolkit.calls.output import redacted
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.foreign_text import escape_in_json, escape_in_name, escape_in_text
 from toolkit.redaction import Redact
 from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
 from toolkit.schema.nodes import is_array, is_object
@@ -117,7 +119,7 @@ class PluginSession:
         Args:
             tool: The tool, by the plugin's name for it.
             arguments: Its arguments.
-            call_id: The call's id, for the plugin and for logs; a number makes it its own.
+            call_id: The call's id, for the plugin and for logs; a number and a random part make it unique.
             report: Takes updates.
 
         Raises:
@@ -131,7 +133,8 @@ class PluginSession:
         if tool not in [each.name for each in conversation.description.tools]:
             raise ToolFailedError(f"The plugin {self.name} was started again and has no tool '{tool}' anymore.")
         self._call_count += 1
-        call = PluginCall(f"{call_id or 'call'}-{self._call_count}", report)
+        # An id that can't be guessed: an answer that names it was written after the call was received.
+        call = PluginCall(f"{call_id or 'call'}-{self._call_count}.{secrets.token_hex(8)}", report)
         await conversation.call(tool, arguments, call, self._call_count)
         if call.failure is not None:
             raise ToolFailedError(call.failure)
@@ -355,7 +358,7 @@ class PluginConversation:
 
     def _quote_said(self) -> str:
         text = self._redact(self._said.text[:_LONGEST_LOOKED_AT]).strip()[:_LONGEST_QUOTE]
-        return f" It wrote: {text}." if text else ""
+        return f" It wrote: {escape_in_text(text)}." if text else ""
 
     def _refuse_description(self, problem: str) -> PluginError:
         return PluginError(f"plugin {self._name}: {problem}")
@@ -529,12 +532,12 @@ class PluginConversation:
             self.drop("answered more often than it was called")
 
     def _was_sent(self, call_id: object) -> bool:
-        number = call_id.rpartition("-")[2] if isinstance(call_id, str) else ""
+        number = call_id.rpartition("-")[2].partition(".")[0] if isinstance(call_id, str) else ""
         return len(number) < 20 and number.isdecimal() and 0 < int(number) <= self._last_number
 
     def _log_line(self, line: bytes) -> None:
         def describe() -> str:
-            quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
+            quote = escape_in_text(self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE])
             return f"what it wrote is not of the protocol and is ignored: {quote}"
 
         self._log_complaint(describe)
@@ -774,7 +777,7 @@ def read_description(plugin: str, said: object) -> Description:
     names = [tool.name for tool in description.tools]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise PluginError(f"plugin {plugin}: two tools have the name '{twice[0]}': give each its own")
+        raise PluginError(f"plugin {plugin}: two tools have the name '{escape_in_name(twice[0])}': give each its own")
     return description
 
 
@@ -845,5 +848,5 @@ def _decode_data(data: object) -> bytes | None:
 
 
 def _show_part(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = escape_in_json(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= 200 else text[:200] + "..."
