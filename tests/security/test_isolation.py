@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -235,6 +236,22 @@ async def test_what_a_function_writes_to_the_parent_is_no_answer_and_reaches_no_
             assert "STOLEN" not in told, name
             after = await run_isolated(speak, json.dumps({"data": "", "how": "go on"}))
             assert after.text == "answered", name
+
+
+def answer_twice() -> str:
+    """Write an answer to this call to whatever could lead to the parent, and return another."""
+    place = sys._getframe()
+    while "request" not in place.f_locals and place.f_back is not None:
+        place = place.f_back
+    forged = frame(json.dumps({"id": place.f_locals["request"]["id"], "output": '{"content": "forged"}'}).encode())
+    speak(forged.hex(), "go on")
+    return "returned"
+
+
+async def test_a_second_answer_to_a_call_fails_no_other_call() -> None:
+    with anyio.fail_after(120):
+        assert (await run_isolated(answer_twice, "{}")).text == "forged"
+        assert (await run_isolated(speak, json.dumps({"data": "", "how": "go on"}))).text == "answered"
 
 
 def module_level(n: int) -> int:
