@@ -238,19 +238,19 @@ async def test_what_a_function_writes_to_the_parent_is_no_answer_and_reaches_no_
             assert after.text == "answered", name
 
 
-def answer_twice() -> str:
-    """Write an answer to this call to whatever could lead to the parent, and return another."""
+def answer_twice(how: str) -> str:
+    """Write an answer to this call to whatever could lead to the parent, then end, or return another."""
     place = sys._getframe()
     while "request" not in place.f_locals and place.f_back is not None:
         place = place.f_back
     forged = frame(json.dumps({"id": place.f_locals["request"]["id"], "output": '{"content": "forged"}'}).encode())
-    speak(forged.hex(), "go on")
-    return "returned"
+    return speak(forged.hex(), how)
 
 
-async def test_a_second_answer_to_a_call_fails_no_other_call() -> None:
+@pytest.mark.parametrize("how", ["go on", "end"])
+async def test_a_forged_answer_to_a_call_fails_no_other_call(how: str) -> None:
     with anyio.fail_after(120):
-        assert (await run_isolated(answer_twice, "{}")).text == "forged"
+        assert (await run_isolated(answer_twice, json.dumps({"how": how}))).text == "forged"
         assert (await run_isolated(speak, json.dumps({"data": "", "how": "go on"}))).text == "answered"
 
 

@@ -217,9 +217,17 @@ class _WorkerPool:
             with waiting():
                 await self._places.acquire()
                 has_place = True
-                process = await self._take_process()
-                exchange = _Exchange(process, request)
-                reply = await exchange.begin()
+                exchange = reply = None
+                while exchange is None or reply is None:
+                    is_used = len(self._idle) > 0
+                    process = await self._take_process()
+                    exchange = _Exchange(process, request)
+                    try:
+                        reply = await exchange.begin()
+                    except _ProcessEndedError:
+                        if not is_used:
+                            raise
+                        await process.end()  # an earlier call left it dying: it has not begun this one
             if "begun" in reply:
                 reply = await exchange.next()
             is_idle = exchange.is_over
@@ -241,6 +249,10 @@ class _WorkerPool:
             await process.end()
         code = f"import sys; sys.path[:] = {sys.path!r}; from {serve.__module__} import serve; serve()"
         return await SupervisedProcess.start([sys.executable, "-c", code], errors=None, patience=NO_PATIENCE)
+
+
+class _ProcessEndedError(ToolFailedError):
+    """A process ended before it replied."""
 
 
 class _Exchange:
@@ -289,9 +301,9 @@ class _Exchange:
             raise _refuse_reply(self._name)
         return reply
 
-    async def _describe_end(self) -> ToolFailedError:
+    async def _describe_end(self) -> _ProcessEndedError:
         await self._process.has_ended_within(_REPLY_EXIT_SECONDS)
-        return ToolFailedError(
+        return _ProcessEndedError(
             f"The process {describe_end(self._process.exit_code)} before the call had ended. It may have taken effect."
         )
 
