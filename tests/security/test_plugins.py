@@ -186,8 +186,8 @@ def described(**more: Any) -> bytes:
 
 DESCRIPTIONS = [
     Description("no JSON", b"hello\n", "did not describe itself"),
-    Description("a list", b"[]\n", "what it says of itself is wrong"),
-    Description("null", b"null\n", "what it says of itself is wrong"),
+    Description("a list", b"[]\n", "its description is wrong"),
+    Description("null", b"null\n", "its description is wrong"),
     Description("no name", b'{"parameters": {}}\n', "wrong at name"),
     Description("an empty name", described(name=""), "wrong at name"),
     Description("an endless name", described(name="x" * 1000), "wrong at name"),

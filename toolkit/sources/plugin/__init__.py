@@ -184,9 +184,8 @@ class PluginTools:
                 name, definition.description, definition.parameters, call, fills_defaults=False, **options
             )
         except SchemaError as error:
-            return PluginError(
-                f"plugin {session.name}: what it says of its tool '{escape_in_name(original)}' is wrong: {error.reason}"
-            )
+            shown = escape_in_name(original)
+            return PluginError(f"plugin {session.name}: the description of its tool '{shown}' is wrong: {error.reason}")
 
 
 def plugin_tools(
@@ -210,11 +209,11 @@ def plugin_tools(
 
     The program reads requests from standard input and writes answers to standard output, one line of JSON each; its
     standard error goes to the logger ``toolkit.sources.plugin``. It keeps running; if it ends, the call that it worked
-    on is an error result, and the next one starts it again, after a pause that grows, with the definitions that it then
-    sends. A call is never repeated. A process that says no ``call_id`` in its answer is ended after it, and the next
-    call has one of its own: a second answer could be for any call. Calls wait for each other, as those of one lock do,
-    unless it says that it is ``concurrent``. With the block its whole process group ends: closing its input asks it to,
-    TERM after a second, KILL after another.
+    on is an error result, and the next one restarts it, after a pause that grows, with the definitions that it then
+    sends. A call is never repeated. A process whose answer has no ``call_id`` is ended after it, and the next call gets
+    a new process, because a second answer could be for any call. Calls wait for each other unless the plugin has the
+    extension ``concurrent``. At the end of the block its whole process group is ended: its input is closed, SIGTERM
+    follows after a second, and SIGKILL after another.
 
     Args:
         path: The program: a name to look up in PATH, or a path, which counts from `cwd`.
