@@ -30,6 +30,7 @@ from toolkit.builtin import (
 )
 from toolkit.builtin.root_folder import exchange_files
 from toolkit.errors import ToolFailedError
+from toolkit.schema.nodes import is_object
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +103,7 @@ async def test_no_message_has_a_name_with_what_is_hidden_in_it(
         file.truncate(11_000_000)
     tool = make(tmp_path)
     result = await call(tool, path=name, **arguments)
-    diff = result.details.get("diff", "") if isinstance(result.details, Mapping) else ""
+    diff: str = result.details.get("diff", "") if is_object(result.details) else ""
     assert all(character.isprintable() or character == "\n" for character in f"{result.text}{diff}"), ascii(result.text)
 
 

@@ -1,11 +1,11 @@
 """A process of its own that attacks the one that started it: an attack a row. Nothing but JSON crosses."""
 
 import functools
+import inspect
 import json
 import os
 import pickle
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -240,10 +240,8 @@ async def test_what_a_function_writes_to_the_parent_is_no_answer_and_reaches_no_
 
 def answer_twice(how: str) -> str:
     """Write an answer to this call to whatever could lead to the parent, then end, or return another."""
-    place = sys._getframe()
-    while "request" not in place.f_locals and place.f_back is not None:
-        place = place.f_back
-    forged = frame(json.dumps({"id": place.f_locals["request"]["id"], "output": '{"content": "forged"}'}).encode())
+    request = next(each.frame.f_locals["request"] for each in inspect.stack() if "request" in each.frame.f_locals)
+    forged = frame(json.dumps({"id": request["id"], "output": '{"content": "forged"}'}).encode())
     return speak(forged.hex(), how)
 
 

@@ -207,7 +207,7 @@ def _is_configured(written: Path, top: Path, configs: list[Path]) -> bool:
             if written.name in value and name.search(value):
                 return True
             if section in ("include", "includeif") and key == "path":
-                configs.append(_locate(config.parent, value))
+                configs.append(_locate_path(config.parent, value))
             has_hooks = key in ("hookspath", "templatedir")
             for folder in _list_named_folders(value, (top, config.parent), written, is_folder=has_hooks):
                 words += 1
@@ -223,10 +223,10 @@ def _list_named_folders(value: str, bases: Sequence[Path], written: Path, *, is_
     if is_folder or any(name in value for name in written.parts[1:-1]):
         for word in {value, value.partition(" #")[0].rstrip(), *_BETWEEN_PATHS.split(value)}:
             if is_folder or word.rstrip("/.").rpartition("/")[2] in written.parts:
-                yield from (_locate(base, word) for base in bases)
+                yield from (_locate_path(base, word) for base in bases)
 
 
-def _locate(base: Path, path: str) -> Path:
+def _locate_path(base: Path, path: str) -> Path:
     return Path(os.path.normpath(base / os.path.expanduser(path)))  # noqa: PTH111 - it never raises
 
 
