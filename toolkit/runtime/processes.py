@@ -32,6 +32,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from toolkit.dataclass import dataclass
+from toolkit.foreign_text import strip_hidden
 from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.backend import LoopLocal
@@ -558,7 +559,9 @@ class LineProcess:
         """Log its standard error, and store the last lines."""
         while (line := await self._errors.next()) is not None:
             # Cut after that: a part of a secret would not be recognized.
-            text = self.redact(line.decode("utf-8", "replace").rstrip())[:_LONGEST_LOG_LINE]
+            text = self.redact(" ".join(strip_hidden(line.decode("utf-8", "replace")).split("\n")).rstrip())[
+                :_LONGEST_LOG_LINE
+            ]
             if text:
                 self.last_words.append(text)
                 self._logger.info("%s: %s", self.name, text)
