@@ -1,15 +1,17 @@
 """A registry served over HTTP: pages and hosts that look allowed, and what a crash tells."""
 
 import logging
+from functools import partial
 from typing import Annotated, Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client
 from pydantic import BeforeValidator
 
 from toolkit import ConfigurationError, ToolError, ToolRegistry, tool
-from toolkit.serving.mcp import mcp_app, mcp_server
+from toolkit.serving.mcp import mcp_app, mcp_server, serve_mcp_http
 from toolkit.serving.mcp.web import OriginGuard
 
 GUARD = OriginGuard(["tools.example.com", "any.example.com:*"], ["https://app.example.com", "http://dev.example:8080"])
@@ -159,3 +161,17 @@ async def test_what_a_validator_refuses_on_purpose_is_handed_on() -> None:
 async def test_what_a_tool_says_on_purpose_is_handed_on_and_all_of_it_where_that_is_asked_for() -> None:
     assert await call(crashing(ToolError("No such customer."))) == "No such customer."
     assert SECRET in await call(crashing(RuntimeError(SECRET)), crashes="text")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_nobody_chooses_the_address_that_requests_are_counted_for(anyio_backend: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        url = await tasks.start(partial(serve_mcp_http, ToolRegistry([]), port=0, requests_per_minute=1))
+        async with httpx2.AsyncClient() as client:
+            statuses = [
+                (await client.post(url, json={}, headers={"x-forwarded-for": f"10.0.0.{number}"})).status_code
+                for number in range(3)
+            ]
+        tasks.cancel_scope.cancel()
+    assert statuses[1:] == [429, 429]

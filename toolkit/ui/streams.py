@@ -8,7 +8,6 @@ from the stored conversation, once the turn is over.
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -57,7 +56,7 @@ from toolkit.ui.dialects import (
     read_ag_ui_request,
     read_ui_request,
 )
-from toolkit.ui.viewer import Pages, gate_app, serve_pages
+from toolkit.ui.viewer import Pages, gate_app, read_number, serve_pages
 
 __all__ = ["AgUiTranslator", "Dialect", "InterfaceStreams", "Posted", "UiMessageTranslator", "serve_chat"]
 
@@ -67,7 +66,6 @@ _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
 _MOST_TOOLS = 128
 _UNANSWERED = "The last question has no answer: send it again."
-_NUMBER = re.compile("[0-9]{1,9}")
 
 Dialect: TypeAlias = Literal["ag-ui", "ui-messages"]
 """A dialect of interfaces: that of AG-UI, or that of Vercel's ``useChat``."""
@@ -197,8 +195,8 @@ class InterfaceStreams(Generic[Ctx]):
         live = self._live.get(key)
         if live is not None:
             mark, _, number = request.headers.get("last-event-id", "").rpartition("-")
-            is_known = mark == live.mark and _NUMBER.fullmatch(number)
-            events = self._read_turn(live, key, int(number) + 1 if is_known else -1)
+            last = read_number(number) if mark == live.mark else -1
+            events = self._read_turn(live, key, last + 1 if last >= 0 else -1)
             return _EventResponse(dialect, events, live, self._linger)
         found = await self.conversations.get(key[1])
         if not found.messages:

@@ -12,7 +12,6 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast, overload, runtime_checkable
 from weakref import WeakValueDictionary
@@ -32,12 +31,11 @@ from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCMessage, 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import Unpack
 
-from toolkit.asgi_server import serve_app
+from toolkit.asgi_server import answer_in_time, serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark, start_detached
@@ -322,7 +320,6 @@ class _ResumableStreams(EventStore):
 _UNCHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 _PATH = "/mcp"
 _LAST_PORT = 65_535
-_BODY_SECONDS = 30.0
 _IDLE_SECONDS = 1_800.0
 _RETRY_MILLISECONDS = 500
 _MOST_STREAM_MESSAGES = 100
@@ -500,10 +497,7 @@ async def serve_mcp_http(
 
 
 class _Guarded:
-    """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session.
-
-    A client that disconnects is no error.
-    """
+    """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session."""
 
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
@@ -525,53 +519,18 @@ class _Guarded:
             await refusal(scope, receive, send)
             return
         streams = self._sessions.get(headers.get(MCP_SESSION_ID_HEADER, "")) or _SessionStreams()
-        request = _TimedRequest(receive, send, partial(self._sessions.setdefault, default=streams))
-        before = _session.set(streams)
-        try:
-            await self._app(scope, request.receive, request.send)
-        except ClientDisconnect:
-            _logger.debug("a client went away before its request was whole")
-        finally:
-            _session.reset(before)
 
-
-class _TimedRequest:
-    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408.
-
-    Args:
-        receive: Receives the messages of the request.
-        send: Sends those of the answer.
-        on_session: Called with the id of the session that the answer names.
-    """
-
-    def __init__(self, receive: Receive, send: Send, on_session: Callable[[str], object]) -> None:
-        self._receive = receive
-        self._send = send
-        self._on_session = on_session
-        self._deadline = anyio.current_time() + _BODY_SECONDS
-        self._is_whole = False
-        self._is_late = False
-
-    async def receive(self) -> Message:
-        """Return the next message of the request."""
-        if self._is_whole:
-            return await self._receive()
-        with anyio.move_on_after(self._deadline - anyio.current_time()):
-            message = await self._receive()
-            self._is_whole = not message.get("more_body", False)
-            return message
-        self._is_late = True
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        """Send a message of the answer."""
-        if message["type"] == "http.response.start":
+        async def send_and_note(message: Message) -> None:
             session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
             if session is not None:
-                self._on_session(session)
-            if self._is_late:
-                message = {**message, "status": 408}
-        await self._send(message)
+                self._sessions.setdefault(session, streams)
+            await send(message)
+
+        before = _session.set(streams)
+        try:
+            await answer_in_time(self._app, scope, receive, send_and_note)
+        finally:
+            _session.reset(before)
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
