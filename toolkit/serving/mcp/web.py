@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast, overload, runtime_checkable
 from weakref import WeakValueDictionary
@@ -28,6 +29,7 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventCallback, EventMessage, EventStore
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
+from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -39,6 +41,7 @@ from toolkit.asgi_server import answer_in_time, serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark, start_detached
+from toolkit.schema.nodes import count_parts
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
@@ -47,6 +50,7 @@ _logger = logging.getLogger("toolkit.serving")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LONGEST_TOKEN = 16_384
+_NUMBER = re.compile("[0-9]{1,15}")
 _COUNTED_CALLERS = 10_000
 
 Holder: TypeAlias = str | AccessToken | None
@@ -259,7 +263,7 @@ class _SessionStreams:
     async def replay(self, last_id: str, send: EventCallback, seconds: float) -> None:
         """Send what came after a message, and what comes, until the answer has come or the time is over."""
         stream, _, number = last_id.rpartition(":")
-        last = int(number) if number.isdecimal() else 0
+        last = int(number) if _NUMBER.fullmatch(number) else 0
         with anyio.move_on_after(seconds):
             while True:
                 changed, messages = self._changed, self._streams.get(stream)
@@ -321,6 +325,9 @@ _UNCHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 _PATH = "/mcp"
 _LAST_PORT = 65_535
 _IDLE_SECONDS = 1_800.0
+_LONG_BODY = 50_000
+_LARGEST_READ = 4 * 2**20  # the SDK refuses what is larger
+_MOST_PARTS = 10_000
 _RETRY_MILLISECONDS = 500
 _MOST_STREAM_MESSAGES = 100
 _MOST_ANSWERED_STREAMS = 20
@@ -496,6 +503,38 @@ async def serve_mcp_http(
     )
 
 
+async def _check_parts(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Have an application answer a request; one that has too many parts is refused before the SDK reads it at once."""
+    messages: list[Message] = []
+    size = 0
+    while scope["type"] == "http" and size <= _LARGEST_READ:
+        messages.append(await receive())
+        size += len(messages[-1].get("body", b""))
+        if not messages[-1].get("more_body", False):
+            break
+    if _LONG_BODY < size <= _LARGEST_READ:
+        body = b"".join(message.get("body", b"") for message in messages)
+        if not await anyio.to_thread.run_sync(_has_few_parts, body):
+            await PlainTextResponse(f"A request has at most {_MOST_PARTS:,} objects and lists.", 413)(
+                scope, receive, send
+            )
+            return
+    waiting = iter(messages)
+
+    async def receive_again() -> Message:
+        message = next(waiting, None)
+        return await receive() if message is None else message
+
+    await app(scope, receive_again, send)
+
+
+def _has_few_parts(body: bytes) -> bool:
+    try:
+        return count_parts(from_json(body), _MOST_PARTS) <= _MOST_PARTS
+    except ValueError:  # the SDK says what is wrong
+        return True
+
+
 class _Guarded:
     """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session."""
 
@@ -528,7 +567,7 @@ class _Guarded:
 
         before = _session.set(streams)
         try:
-            await answer_in_time(self._app, scope, receive, send_and_note)
+            await answer_in_time(partial(_check_parts, self._app), scope, receive, send_and_note)
         finally:
             _session.reset(before)
 

@@ -13,7 +13,7 @@ import mcp.types as wire
 from anyio import to_thread
 from pydantic_core import to_json
 
-from toolkit.schema.nodes import is_array, is_object
+from toolkit.schema.nodes import count_parts, is_array, is_object
 from toolkit.sources.mcp.servers import NOT_MCP
 from toolkit.sources.mcp.tasks import mark_task
 
@@ -58,19 +58,8 @@ async def adapt_message(received: Any) -> Any:
             if is_object(each):
                 _hide_fields(each, ("structuredContent",))
         mark_task(result)
-    return received if _has_few_parts(params) and _has_few_parts(result) else _refuse_message(received)
-
-
-def _has_few_parts(content: object) -> bool:
-    waiting, count = [content], 0
-    while waiting and count + len(waiting) <= MOST_PARTS:
-        part = waiting.pop()
-        count += 1
-        if is_object(part):
-            waiting += [value for name, value in part.items() if type(value) in (dict, list) and name != "inputSchema"]
-        elif is_array(part):
-            waiting += [value for value in part if type(value) in (dict, list)]
-    return not waiting
+    parts = max(count_parts(each, MOST_PARTS, opaque=("inputSchema",)) for each in (params, result))
+    return received if parts <= MOST_PARTS else _refuse_message(received)
 
 
 def _refuse_message(received: Any) -> Any:
