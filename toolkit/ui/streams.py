@@ -20,6 +20,7 @@ from typing import Any, Generic, Literal, TypeAlias
 
 import anyio
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -30,6 +31,7 @@ from toolkit.calls.events import ToolExecutionEnd
 from toolkit.calls.registration import Ctx
 from toolkit.chat import Message, Provider, ToolResult, UserMessage
 from toolkit.chat.output import ToolOutput
+from toolkit.conversation_stores import check_conversation_id
 from toolkit.conversations import Conversations, ConversationTurn
 from toolkit.errors import (
     ConfigurationError,
@@ -173,7 +175,7 @@ class InterfaceStreams(Generic[Ctx]):
             registry = _add_tools(self.registry, posted)
         except (ValueError, ToolkitError) as error:
             return _make_refusal(400, str(error))
-        conversation_id = await _await_value(self.conversation_for(request, posted.thread_id))
+        conversation_id = await self._find_conversation(request, posted.thread_id)
         ctx = None if self.context_for is None else await _await_value(self.context_for(request, posted))
         live = _LiveTurn(self, dialect, posted, registry, self._buffer_size)
         key: _Key = (dialect, conversation_id)
@@ -189,9 +191,22 @@ class InterfaceStreams(Generic[Ctx]):
             return live.refusal
         return _EventResponse(dialect, self._read_turn(live, key, 0), live, self._linger)
 
+    async def _find_conversation(self, request: Request, thread: str) -> str:
+        """Return the id of the conversation of a thread.
+
+        Raises:
+            HTTPException: No conversation can have it.
+        """
+        found = await _await_value(self.conversation_for(request, thread))
+        try:
+            check_conversation_id(found)
+        except ConfigurationError as error:
+            raise HTTPException(400, "no conversation can have this name") from error
+        return str(found)
+
     async def _follow_turn(self, dialect: Dialect, request: Request) -> Response:
         thread = request.path_params["thread"]
-        key: _Key = (dialect, await _await_value(self.conversation_for(request, thread)))
+        key: _Key = (dialect, await self._find_conversation(request, thread))
         live = self._live.get(key)
         if live is not None:
             mark, _, number = request.headers.get("last-event-id", "").rpartition("-")
@@ -204,7 +219,7 @@ class InterfaceStreams(Generic[Ctx]):
         return _EventResponse(dialect, self._read_stored(key, thread))
 
     async def _cancel_turn(self, dialect: Dialect, request: Request) -> Response:
-        key: _Key = (dialect, await _await_value(self.conversation_for(request, request.path_params["thread"])))
+        key: _Key = (dialect, await self._find_conversation(request, request.path_params["thread"]))
         live = self._live.get(key)
         if live is None:
             return _make_refusal(404, "no answer is under way here")
