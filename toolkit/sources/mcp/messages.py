@@ -20,7 +20,7 @@ from toolkit.sources.mcp.tasks import mark_task
 MOST_TOOLS = 1_000
 """How many tools a server may have."""
 MOST_MESSAGES = 1_000
-"""How many messages a server may have a model answer."""
+"""How many messages a server may have a model answer, and a prompt may have."""
 MOST_BLOCKS = 5_000
 """How many blocks a result may have."""
 MOST_PARTS = 7_000
@@ -50,6 +50,7 @@ async def adapt_message(received: Any) -> Any:
         _cut_list(params, "messages", MOST_MESSAGES)
     if is_object(result):
         _cut_list(result, "content", MOST_BLOCKS)
+        _cut_list(result, "messages", MOST_MESSAGES)
         if _cut_list(result, "tools", MOST_TOOLS) > _FEW_TOOLS:
             await to_thread.run_sync(_hide_schemas, result)
         else:
