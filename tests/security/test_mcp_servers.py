@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -41,7 +42,7 @@ from toolkit.chat import ChatResponse
 from toolkit.errors import McpError
 from toolkit.http_client import MOST_ERROR_BYTES, BoundedClient, ReplyTooLargeError
 from toolkit.sources import ServerLimits
-from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools, oauth_login
+from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools, oauth_login, stdio
 from toolkit.sources.mcp.session import watch_transport
 from toolkit.sources.mcp.tools import Questions
 from toolkit.testing import FunctionProvider, ScriptedProvider
@@ -541,3 +542,35 @@ async def test_what_a_login_reads_is_bounded(kind: str) -> None:
             with suppress(ReplyTooLargeError):
                 await client.post(url, content=b"")
     assert auth.sizes[0] <= MOST_ERROR_BYTES
+
+
+async def test_a_reply_that_is_too_long_for_a_line_names_its_limit_and_ends_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolkit.runtime.processes.LONGEST_LINE", 100_000)
+    program = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    size = asked.get("params", {}).get("arguments", {}).get("size", 0)
+    answers = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "s", "version": "1"}},
+        "tools/list": {"tools": [{"name": "give", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "x" * size}]},
+    }
+    reply = {"jsonrpc": "2.0", "id": asked["id"]}
+    known = answers.get(asked["method"])
+    reply.update({"result": known} if known else {"error": {"code": -32601, "message": "no"}})
+    print(json.dumps(reply), flush=True)
+"""
+    with anyio.fail_after(240):
+        async with mcp_tools(stdio(sys.executable, "-c", program)) as tools:
+            results = [
+                await ToolRegistry(tools).execute(ToolCall("1", "give", f'{{"size": {size}}}')) for size in (9**6, 3)
+            ]
+    assert "the reply is larger than 33,554,432 bytes and was not read" in results[0].text
+    assert "It may have taken effect" in results[0].text
+    assert results[1].text == "xxx"

@@ -40,7 +40,15 @@ from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.messages import adapt_message, restore_tool
-from toolkit.sources.mcp.servers import NOT_MCP, AdaptedStream, HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.servers import (
+    NOT_MCP,
+    TOO_LARGE,
+    AdaptedStream,
+    HttpFault,
+    HttpServer,
+    McpServer,
+    faults_of_call,
+)
 from toolkit.sources.mcp.tasks import EXTENSION
 
 _LONGEST_REASON = 600
@@ -653,7 +661,7 @@ def _has_failed_inside(faults: Iterable[HttpFault]) -> bool:
 
 def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable: bool) -> McpError:
     """Return a failure that says whether the request may have taken effect: a refusal has none."""
-    if is_repeatable or not (_has_failed_inside(faults) or NOT_MCP in str(failure)):
+    if is_repeatable or not (_has_failed_inside(faults) or NOT_MCP in str(failure) or TOO_LARGE in str(failure)):
         return failure
     return type(failure)(f"{failure}{'' if str(failure).endswith('?') else '.'} It may have taken effect.")
 
