@@ -449,7 +449,9 @@ def _show_diffs(arguments: Mapping[str, Any], folder: Path) -> list[Any]:
         return []
     passages = [plain, *(edits[:_MOST_DIFFS] if is_array(edits) else ())]
     found = [(each.get("old_text"), each.get("new_text") or "") for each in filter(is_object, passages)]
-    diffs = [(old, new) for old, new in found if isinstance(old, str) and old and isinstance(new, str)]
+    diffs: list[tuple[str | None, str]] = [
+        (old, new) for old, new in found if isinstance(old, str) and old and isinstance(new, str)
+    ]
     if isinstance(content, str):
         diffs.append((None, content))
     return [acp.tool_diff_content(str(folder / path), new, old) for old, new in diffs]

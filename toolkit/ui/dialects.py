@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from ag_ui import core
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 
 from toolkit.calls.approval import Approval, Deny, Modify
 from toolkit.calls.events import (
@@ -50,6 +49,7 @@ from toolkit.chat.messages import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import replace_surrogates
+from toolkit.json_text import read_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried, ResponseReceived
@@ -72,6 +72,8 @@ _ANSWER_SCHEMA: dict[str, Any] = {
     "required": ["approved"],
 }
 _MOST_PARTS = 2_000
+MOST_TOOLS = 128
+"""How many tools an interface may bring along."""
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _ANY_OF_KIND: Mapping[str, str] = {"image": "image/*", "audio": "audio/*", "video": "video/*"}
 _Kind: TypeAlias = Literal["text", "reasoning"]
@@ -629,7 +631,9 @@ def read_ag_ui_request(body: bytes) -> Posted:
     Raises:
         ValueError: It is none; says why.
     """
-    request = _read_model(core.RunAgentInput, _read_object(body))
+    given = _read_object(body)
+    _leave_out_ignored(given)
+    request = _read_model(core.RunAgentInput, given)
     decisions = {entry.interrupt_id: _read_ag_ui_decision(entry) for entry in request.resume or ()}
     results: dict[str, ToolOutput] = {}
     question, question_id = None, ""
@@ -656,6 +660,26 @@ def read_ag_ui_request(body: bytes) -> Posted:
     )
 
 
+def _leave_out_ignored(given: dict[str, Any]) -> None:
+    """Remove what nobody reads of a request: messages before the question or the results, the context, spare tools.
+
+    Raises:
+        ValueError: There are too many results.
+    """
+    messages, tools, context = (given.get(name) for name in ("messages", "tools", "context"))
+    if is_array(messages):
+        place = len(messages) - 1
+        while place > 0 and is_object(messages[place]) and messages[place].get("role") == "tool":
+            place -= 1
+        del messages[: max(place, 0)]
+        if len(messages) > _MOST_PARTS:
+            raise ValueError(f"a request has {_MOST_PARTS:,} results at most")
+    if is_array(tools):
+        del tools[MOST_TOOLS + 1 :]  # one too many is refused
+    if is_array(context):
+        context.clear()
+
+
 def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
     payload: object = entry.payload
     answer = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
@@ -673,7 +697,7 @@ def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
 
 def _read_object(body: bytes) -> dict[str, Any]:
     try:
-        found: object = from_json(body)
+        found: object = read_json(body)
     except ValueError as error:
         raise ValueError(f"the body: {error}") from None
     if not is_object(found):

@@ -49,6 +49,7 @@ from toolkit.settings import check_setting
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.registry import ToolRegistry
 from toolkit.ui.dialects import (
+    MOST_TOOLS,
     AgUiTranslator,
     Chunk,
     Posted,
@@ -66,7 +67,6 @@ _logger = logging.getLogger("toolkit.ui")
 _BROWSER = "browser"
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
-_MOST_TOOLS = 128
 _UNANSWERED = "The last question has no answer: send it again."
 
 Dialect: TypeAlias = Literal["ag-ui", "ui-messages"]
@@ -553,8 +553,8 @@ def _add_tools(registry: ToolRegistry[Any], posted: Posted) -> ToolRegistry[Any]
     """
     if not posted.tools:
         return registry
-    if len(posted.tools) > _MOST_TOOLS:
-        raise ConfigurationError(f"an interface may bring {_MOST_TOOLS} tools along")
+    if len(posted.tools) > MOST_TOOLS:
+        raise ConfigurationError(f"an interface may bring {MOST_TOOLS} tools along")
     made = [
         tool_from_schema(each.name, each.description, each.parameters, lambda _: "", tags={_BROWSER})
         for each in posted.tools

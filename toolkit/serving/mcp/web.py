@@ -29,7 +29,6 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventCallback, EventMessage, EventStore
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
-from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -40,6 +39,7 @@ from typing_extensions import Unpack
 from toolkit.asgi_server import answer_in_time, serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
+from toolkit.json_text import read_json
 from toolkit.runtime.backend import cancellation_mark, start_detached
 from toolkit.schema.nodes import count_parts
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
@@ -530,7 +530,7 @@ async def _check_parts(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
 
 def _has_few_parts(body: bytes) -> bool:
     try:
-        return count_parts(from_json(body), _MOST_PARTS) <= _MOST_PARTS
+        return count_parts(read_json(body), _MOST_PARTS) <= _MOST_PARTS
     except ValueError:  # the SDK says what is wrong
         return True
 

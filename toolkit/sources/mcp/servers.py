@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -49,6 +48,7 @@ from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.json_text import read_json
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -225,20 +225,9 @@ async def _run_for(content: bytes, function: Callable[[], T]) -> T:
     return await to_thread.run_sync(function) if len(content) > _LONG_LINE else function()
 
 
-def _read_json(content: bytes) -> Any:
-    """Return the value of JSON, without looking for garbage among parts that are all in use."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return from_json(content)
-    finally:
-        if is_collecting:
-            gc.enable()
-
-
 def _read_message_object(content: bytes) -> dict[str, Any]:
     try:
-        found: object = _read_json(content)
+        found: object = read_json(content)
     except ValueError:
         return {}
     return found if is_object(found) else {}
@@ -446,7 +435,7 @@ class StdioServer:
 
 def _read_line(line: bytes) -> JSONRPCMessage:
     # By itself, the adapter takes five times as long to read JSON.
-    return jsonrpc_message_adapter.validate_python(_read_json(repair_surrogates(line)), by_name=False)
+    return jsonrpc_message_adapter.validate_python(read_json(repair_surrogates(line)), by_name=False)
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
