@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import gc
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,6 +56,23 @@ def write_json(
         default=default,
     )
     return replace_surrogates(text)
+
+
+def read_json(content: bytes) -> Any:
+    """Return the value of JSON, in a tenth of the time where it is full of lists: no garbage is looked for among them.
+
+    Raises:
+        ValueError: It is no JSON, or is nested too deeply.
+    """
+    from pydantic_core import from_json  # noqa: PLC0415 - slow to import
+
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return from_json(content)
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:

@@ -43,7 +43,7 @@ from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 from toolkit.tracing import Tracing
-from toolkit.ui.dialects import read_ui_request
+from toolkit.ui.dialects import read_ag_ui_request, read_ui_request
 
 DICE = random.Random(1)
 LONG_NAMES = ["".join(DICE.choices("abcd", k=60)) + str(number) for number in range(1_000)]
@@ -196,15 +196,24 @@ def ask_over_http(content_type: str, structured: bytes) -> Callable[[], Awaitabl
     return run
 
 
-def read_file_of_interface(url: str) -> Callable[[], Awaitable[object]]:
-    part = {"type": "file", "url": url, "mediaType": "image/png"}
-    body = json.dumps({"id": "1", "messages": [{"role": "user", "parts": [part]}]}).encode()
+def read_interface(read: Callable[[bytes], object], **request: Any) -> Callable[[], Awaitable[object]]:
+    usual = {"id": "1", "threadId": "1", "runId": "1", "messages": [ASKED], "tools": [], "context": []}
+    body = json.dumps({**usual, **request}).encode()
 
     async def run() -> None:
-        with pytest.raises(ValueError, match="a file has an http"):
-            read_ui_request(body)
+        with suppress(ValueError):
+            read(body)
 
     return run
+
+
+def read_file_of_interface(url: str) -> Callable[[], Awaitable[object]]:
+    part = {"type": "file", "url": url, "mediaType": "image/png"}
+    return read_interface(read_ui_request, messages=[{"role": "user", "parts": [part]}])
+
+
+ASKED = {"id": "1", "role": "user", "content": "Hi."}
+SHOWN = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "x"}] * 30_000}
 
 
 LOOK = {"name": "look", "inputSchema": {"type": "object"}}
@@ -303,6 +312,11 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
     "an event of many parts over HTTP": ask_over_http("text/event-stream", b'{"a": [' + b"[]," * 300_000 + b"[]]}"),
     "a reply of escapes over HTTP": ask_over_http("application/json", b'{"a": "' + b"\\ud83d\\ude00" * 75_000 + b'"}'),
     "a file of an endless type": read_file_of_interface("data:image/" + "a" * 900_000),
+    "a long history in AG-UI": read_interface(read_ag_ui_request, messages=[ASKED] * 19_000),
+    "many tools in AG-UI": read_interface(
+        read_ag_ui_request, tools=[{"name": "a", "description": "", "parameters": {}}] * 16_000
+    ),
+    "a message of many parts": read_interface(read_ui_request, messages=[SHOWN]),
     "a file of endless parameters": read_file_of_interface("data:a/b" + ";base64" * 120_000),
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
     "a long header": read_page(500, {"content-type": "text/html" + ";" * 100_000}, b"x"),

@@ -499,13 +499,22 @@ class LineReader:
 
 
 LONGEST_LINE = 32 * 1024 * 1024
+_LINE_HEAD = 10_000
 _LONGEST_LOG_LINE = 2_000
 _LONGEST_ERROR_LINE = 10_000
 _LINES_KEPT = 20
 
 
 class LineTooLongError(Exception):
-    """A line is longer than `LONGEST_LINE` bytes."""
+    """A line is longer than `LONGEST_LINE` bytes; the rest of it is skipped.
+
+    Args:
+        head: Its first bytes.
+    """
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__(f"a line has more than {LONGEST_LINE:,} bytes")
+        self.head = head
 
 
 class LineProcess:
@@ -552,7 +561,7 @@ class LineProcess:
         """
         line = await self._output.next()
         if line is not None and len(line) > LONGEST_LINE:
-            raise LineTooLongError
+            raise LineTooLongError(line[:_LINE_HEAD])
         return line
 
     async def log_errors(self) -> None:
