@@ -21,6 +21,7 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _DEEPEST = 200
 _TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _MOST_ALIASES = 10_000
+_MOST_MERGED = 500_000  # entries; unlike aliases, merge keys make copies
 _LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
 _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
 
@@ -94,7 +95,8 @@ def load_yaml(
             takes for true.
 
     Raises:
-        YamlTooLargeError: It holds more, has more than 10,000 aliases, or is nested more than 200 deep.
+        YamlTooLargeError: It holds more, has more than 10,000 aliases, merges more than 500,000 entries, or is nested
+            more than 200 deep.
         UnclearKeyError: A key is ambiguous.
         yaml.YAMLError: It is not YAML.
         ValueError: A value does not fit its tag.
@@ -128,12 +130,14 @@ def _make_bounded_loader(safe: Any) -> Any:
     base: Any = safe if issubclass(safe, Composer) else type("ComposingLoader", (Composer, safe), {})
 
     class BoundedLoader(base):  # type: ignore[misc]  # its class is known at run time only
+        flatten_mapping = _bound_merges(base.flatten_mapping)
+
         def __init__(self, text: str, most_parts: int, *, has_clear_keys: bool) -> None:
             cast("Any", safe).__init__(self, text)
             self.anchors: dict[str, Any] = {}
             self._most_sizes = 2 * most_parts
             self._has_clear_keys = has_clear_keys
-            self._aliases = self._parts = 0
+            self._aliases = self._parts = self.merged = 0
             self._open: list[int] = []  # the sizes of the open collections so far
             self._sizes: dict[int, int] = {}  # the expanded size of each node, by its id
 
@@ -169,6 +173,19 @@ def _make_bounded_loader(safe: Any) -> Any:
                 raise YamlTooLargeError(f"a number has {len(event.value):,} characters")
 
     return BoundedLoader
+
+
+def _bound_merges(flatten: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a loader's `flatten_mapping` that stops where the merge keys have made too many copies."""
+
+    def flatten_mapping(loader: Any, node: Any) -> None:
+        own = len(node.value)
+        flatten(loader, node)
+        loader.merged += len(node.value) - own
+        if loader.merged > _MOST_MERGED:
+            raise YamlTooLargeError(f"its merge keys stand for more than {_MOST_MERGED:,} entries")
+
+    return flatten_mapping
 
 
 def _check_keys(mapping: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import ssl
 import zlib
@@ -15,15 +16,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import httpx2
+from anyio.lowlevel import checkpoint
 
 from toolkit.errors import ConfigurationError
 from toolkit.redaction import without_credentials
+from toolkit.settings import check_setting
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
 """The value of ``Accept-Encoding``: the encodings that are decompressed in bounded steps."""
@@ -34,20 +37,27 @@ UNSENT: tuple[type[Exception], ...] = (httpx2.HTTPError, httpx2.InvalidURL, Valu
 MOST_REPLY_BYTES = 64 * 2**20
 """The limit of a response, compressed and decompressed: more than the largest image that a model generates."""
 
-MOST_ERROR_BYTES = 256 * 2**10
+MOST_ERROR_BYTES = 64 * 2**10
 """The limit of the body of an error response; the rest is not read."""
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The names of headers that HTTP has."""
 
 _MOST_JSON_PARTS = 4_000_000  # a few hundred megabytes as Python objects
 _LARGE_JSON = 2**20
 _LONGEST_HEADER = 8_000
 _MOST_HEADERS = 1_000  # the client copies each several times, and parses it as a cookie
 _STEP = 2**16
+_PIECES_IN_A_ROW = 50
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
     "x-gzip": (zlib.MAX_WBITS | 16,),
     "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS),
 }
 _SCHEME_PORTS = {"http": 80, "https": 443}
+_PUBLIC_NAME = re.compile(r"[\w-]+(\.[\w-]+)+")
+_INNER_DOMAINS = (".localhost", ".local", ".internal", ".home.arpa")  # reserved for use within a machine or network
+_PUBLIC_IPV6 = IPv6Network("2000::/3")
 
 
 class ReplyTooLargeError(ValueError):
@@ -70,7 +80,7 @@ class BoundedBody:
         is_read = response.is_stream_consumed  # a custom transport may have read the body
         self.raw: AsyncIterator[bytes] = response.aiter_bytes() if is_read else response.aiter_raw()
         self._most_bytes = most_bytes
-        self._received = self._given = 0
+        self._received = self._given = self._count = 0
         self._unpack = _keep_as_is if is_read else _find_unpacker(response)
         self._pieces: Iterator[bytes] = iter(())
 
@@ -79,6 +89,9 @@ class BoundedBody:
 
     async def __anext__(self) -> bytes:
         while True:
+            self._count += 1
+            if self._count % _PIECES_IN_A_ROW == 0:  # a packet may have thousands of chunks, or be a bomb
+                await checkpoint()
             piece = next(self._pieces, None)
             if piece is not None:
                 self._given += len(piece)
@@ -274,6 +287,22 @@ def check_json_parts(text: bytes) -> None:
         raise ReplyTooLargeError(f"the reply has more than {_MOST_JSON_PARTS} parts and was not read")
 
 
+def check_headers(headers: Mapping[str, str] | None) -> None:
+    """Check that a request can carry headers; errors do not show their values, since one may be a secret.
+
+    Raises:
+        ConfigurationError: One can't be sent.
+    """
+    check_setting("headers", headers, Mapping, None)
+    for name, value in (headers or {}).items():
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
+            raise ConfigurationError(f"the header '{name}' must be text, not a {type(value).__name__}")
+        if not HEADER_NAME.fullmatch(name):
+            raise ConfigurationError("the name of a header has letters that no header can hold")
+        if not value.isascii() or not value.isprintable() or value != value.strip():
+            raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
+
+
 def split_url(url: str, what: str) -> SplitResult:
     """Return the parts of the URL of a server.
 
@@ -308,19 +337,31 @@ def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def is_inner_host(host: str) -> bool:
-    """Return True if a host's name denotes this machine or its network, such as a cloud's metadata server."""
+    """Return True if a host's name denotes this machine or its network, such as a cloud's metadata server.
+
+    So do names that no public server has, which resolvers and proxies may read in their own way.
+    """
     name = host.strip("[]").rstrip(".").lower()
     try:
-        address: IPv4Address | IPv6Address = ip_address(name.partition("%")[0])
+        return is_inner_address(ip_address(name.partition("%")[0]))
     except ValueError:
-        if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa")):
+        if not _PUBLIC_NAME.fullmatch(name) or name.endswith(_INNER_DOMAINS):
             return True
         try:
-            address = IPv4Address(socket.inet_aton(name))  # also 127.1 and 0x7f.0.0.1, as resolvers do
+            return is_inner_address(IPv4Address(socket.inet_aton(name)))  # also 127.1 and 0x7f.0.0.1, as resolvers do
         except (OSError, UnicodeError):
             return False
-    mapped = address.ipv4_mapped or address.sixtofour if isinstance(address, IPv6Address) else None
-    return not (mapped or address).is_global
+
+
+def is_inner_address(address: IPv4Address | IPv6Address) -> bool:
+    """Return True unless an address is one of the public internet."""
+    if isinstance(address, IPv4Address):
+        return not address.is_global or address.is_multicast
+    embedded = address.ipv4_mapped or address.sixtofour
+    if embedded is not None:
+        return is_inner_address(embedded)
+    # Outside the range of public hosts there are other ways to write an IPv4 address, such as 64:ff9b::7f00:1.
+    return not address.is_global or address not in _PUBLIC_IPV6
 
 
 def may_redirect(start: httpx2.URL, url: httpx2.URL) -> bool:

@@ -48,6 +48,7 @@ from toolkit.trace_context import inject_trace_context
 _MOST_CALL_REDIRECTS = 5
 _UNAUTHORIZED = 401
 _LONG_BODY = 30_000
+_LONGEST_HEAD = 16_000
 _ACCEPT = {"accept": "application/json, */*;q=0.8", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
@@ -105,6 +106,7 @@ class OperationCaller:
             ToolFailedError: The server can't be reached, or sent no complete response.
             ToolTimeoutError: No response arrived in time.
         """
+        secrets = self._secrets.copy()
         wire = write_request(endpoint, arguments)
         url = _join_url(endpoint.base_url, wire)
         is_read = endpoint.operation.is_read
@@ -112,31 +114,40 @@ class OperationCaller:
         try:
             with anyio.fail_after(self._timeout):
                 async with self._borrow_client() as client:
-                    return await self._call_signed(client, endpoint, wire, url, shown)
+                    return await self._call_signed(client, endpoint, wire, url, shown, secrets)
         except (TimeoutError, httpx2.TimeoutException):
             raise ToolTimeoutError(
                 endpoint.operation.id, self._timeout, still_running=not is_read, is_harmless=is_read
             ) from None
         except UNSENT as error:
-            reason = self._secrets.without(str(error)) or "no answer"
+            reason = secrets.without(str(error)) or "no answer"
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
             failed = f"{endpoint.operation.method} {shown.partition('?')[0]} failed"
             raise ToolFailedError(f"{failed}: {type(error).__name__}: {reason}.{after}") from None
 
     async def _call_signed(
-        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, shown: str
+        self,
+        client: httpx2.AsyncClient,
+        endpoint: Endpoint,
+        wire: WireRequest,
+        url: str,
+        shown: str,
+        secrets: Secrets,
     ) -> ToolOutput:
         signers = self._choose_signers(endpoint)
-        response = await self._send_signed(client, endpoint, wire, url, signers)
+        send = partial(self._send_signed, client, endpoint, wire, url, signers, secrets)
+        response = await send()
         if response.status_code == _UNAUTHORIZED and any(signer.can_renew for signer in signers):
             # A rejected request was not executed, so it may be sent again.
             await response.aclose()
             for signer in signers:
                 signer.forget(response.request)
-            response = await self._send_signed(client, endpoint, wire, url, signers)
+            response = await send()
+        if secrets.longest > _LONG_BODY:  # what finds a long token is compiled once, and takes long
+            await anyio.to_thread.run_sync(secrets.without, "", abandon_on_cancel=True)
         try:
             method = endpoint.operation.method
-            return await read_response(response, method=method, url=shown, limits=self._limits, secrets=self._secrets)
+            return await read_response(response, method=method, url=shown, limits=self._limits, secrets=secrets)
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
@@ -152,7 +163,13 @@ class OperationCaller:
         return ()
 
     async def _send_signed(
-        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, signers: Sequence[Signer]
+        self,
+        client: httpx2.AsyncClient,
+        endpoint: Endpoint,
+        wire: WireRequest,
+        url: str,
+        signers: Sequence[Signer],
+        secrets: Secrets,
     ) -> httpx2.Response:
         request = _build_request(client, endpoint.operation.method, url, wire)
         # By the URL as the client parses it, which decides where it connects.
@@ -160,7 +177,7 @@ class OperationCaller:
         is_here = origin in self._trusted
         if is_here:
             inject_trace_context(request.headers)
-        signatures = [await signer.sign(request, client) for signer in signers] if is_here else []
+        signatures = [await signer.sign(request, client, secrets) for signer in signers] if is_here else []
         _apply_signatures(request, wire, signatures)
         response = await client.send(request, stream=True)
         for _ in range(_MOST_CALL_REDIRECTS):
@@ -335,7 +352,7 @@ def _describe_http_reply(response: httpx2.Response, method: str, url: str) -> st
     shown: Mapping[str, str] = {
         name: value for name, value in response.headers.items() if _HEADERS_FOR_MODEL.fullmatch(name)
     }
-    return "\n".join([*lines, *(f"{name}: {value}" for name, value in shown.items())])
+    return _cut_body("\n".join([*lines, *(f"{name}: {value}" for name, value in shown.items())]), _LONGEST_HEAD)
 
 
 def _cut_body(text: str, limit: int) -> str:
