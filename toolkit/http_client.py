@@ -37,7 +37,7 @@ UNSENT: tuple[type[Exception], ...] = (httpx2.HTTPError, httpx2.InvalidURL, Valu
 MOST_REPLY_BYTES = 64 * 2**20
 """The limit of a response, compressed and decompressed: more than the largest image that a model generates."""
 
-MOST_ERROR_BYTES = 64 * 2**10
+MOST_ERROR_BYTES = 32 * 2**10
 """The limit of the body of an error response; the rest is not read."""
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -89,9 +89,7 @@ class BoundedBody:
 
     async def __anext__(self) -> bytes:
         while True:
-            self._count += 1
-            if self._count % _PIECES_IN_A_ROW == 0:  # a packet may have thousands of chunks, or be a bomb
-                await checkpoint()
+            await self.give_turn()
             piece = next(self._pieces, None)
             if piece is not None:
                 self._given += len(piece)
@@ -101,6 +99,12 @@ class BoundedBody:
             self._received += len(packed)
             self._check_size(self._received)
             self._pieces = self._unpack(packed)
+
+    async def give_turn(self) -> None:
+        """Let other tasks run now and then: a packet may have thousands of chunks, or be a bomb."""
+        self._count += 1
+        if self._count % _PIECES_IN_A_ROW == 0:
+            await checkpoint()
 
     def _check_size(self, size: int) -> None:
         if size > self._most_bytes:
@@ -262,10 +266,9 @@ async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPL
 @asynccontextmanager
 async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> AsyncGenerator[BoundedBody]:
     """Yield the pieces of a response; the connection and all generators are closed at the end."""
-    raw: AsyncIterator[bytes] | None = None
+    body: BoundedBody | None = None
     try:
         body = BoundedBody(response, most_bytes=most_bytes)
-        raw = body.raw
         yield body
     finally:
         with anyio.CancelScope(shield=True):
@@ -273,8 +276,9 @@ async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY
             # Nested generators of the HTTP client are still suspended. Only an error from the closed connection, after
             # the data received already, ends them all; trio warns of those left to the garbage collector.
             with suppress(Exception):
-                while raw is not None:
-                    await anext(raw)
+                while body is not None:
+                    await body.give_turn()
+                    await anext(body.raw)
 
 
 def check_json_parts(text: bytes) -> None:

@@ -489,14 +489,16 @@ class Exchange:
                 response = await self._send_body(body, progress, streams=False, timeout=timeout)
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
-            check_json_parts(content)
 
             def read() -> object:
+                check_json_parts(content)
                 return from_json(repair_surrogates(content))
 
             try:
                 is_long = len(content) > _LONG_ANSWER
                 found: object = await to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
+            except ReplyTooLargeError:
+                raise
             except ValueError as error:
                 raise self._make_no_answer(response) from error
             if not isinstance(found, dict):
