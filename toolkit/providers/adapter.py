@@ -57,6 +57,7 @@ from toolkit.http_client import (
     MOST_ERROR_BYTES,
     ReplyTooLargeError,
     RequestProgress,
+    check_headers,
     check_json_parts,
     closed_with,
     read_bounded,
@@ -200,7 +201,8 @@ class Adapter(ABC):
         self.model = model
         self.name = name
         self._base_url, login, secrets = split_login(checked_url(base_url))
-        self._headers: Mapping[str, str] = {**login, **checked_headers(headers)}
+        check_headers(headers)
+        self._headers: Mapping[str, str] = {**login, **(headers or {})}
         self._secrets = (*secrets, *secrets_in_url(base_url), *secrets_in_headers(headers))
         self._timeout = to_seconds(timeout, "timeout")
         check_setting("max_connections", max_connections, int, least=1)
@@ -488,14 +490,16 @@ class Exchange:
                 response = await self._send_body(body, progress, streams=False, timeout=timeout)
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
-            check_json_parts(content)
 
             def read() -> object:
+                check_json_parts(content)
                 return from_json(repair_surrogates(content))
 
             try:
                 is_long = len(content) > _LONG_ANSWER
                 found: object = await to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
+            except ReplyTooLargeError:
+                raise
             except ValueError as error:
                 raise self._make_no_answer(response) from error
             if not isinstance(found, dict):
@@ -654,17 +658,6 @@ async def post_plainly(
     except ValueError:
         refusal = content.decode("utf-8", "replace")
     raise failures().refused(response.status_code, response.headers, refusal)
-
-
-def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return headers that a request can carry, or raise without their values, since one may be a secret."""
-    check_setting("headers", headers, Mapping, None)
-    for name, value in (headers or {}).items():
-        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
-            raise ConfigurationError(f"the header '{name}' must be text, not a {type(value).__name__}")
-        if not value.isascii() or not value.isprintable():
-            raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
-    return headers or {}
 
 
 class ServerEventReader:

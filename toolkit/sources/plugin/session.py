@@ -597,6 +597,8 @@ async def start_plugin(
             f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
             "as #!/usr/bin/env python3, or its interpreter in front"
         ) from error
+    except ValueError as error:
+        raise PluginError(f"plugin {name}: it can't be started: its command or environment has a null byte") from error
     return LineProcess(name, process, redact=redact, logger=_logger)
 
 
