@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import ssl
 import zlib
@@ -21,6 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import httpx2
+from anyio.lowlevel import checkpoint
 
 from toolkit.errors import ConfigurationError
 from toolkit.redaction import without_credentials
@@ -42,11 +44,13 @@ _LARGE_JSON = 2**20
 _LONGEST_HEADER = 8_000
 _MOST_HEADERS = 1_000  # the client copies each several times, and parses it as a cookie
 _STEP = 2**16
+_PIECES_IN_A_ROW = 100
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
     "x-gzip": (zlib.MAX_WBITS | 16,),
     "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS),
 }
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
 
@@ -73,6 +77,7 @@ class BoundedBody:
         self._received = self._given = 0
         self._unpack = _keep_as_is if is_read else _find_unpacker(response)
         self._pieces: Iterator[bytes] = iter(())
+        self._count = 0
 
     def __aiter__(self) -> BoundedBody:
         return self
@@ -83,6 +88,9 @@ class BoundedBody:
             if piece is not None:
                 self._given += len(piece)
                 self._check_size(self._given)
+                self._count += 1
+                if self._count % _PIECES_IN_A_ROW == 0:  # the client passes on chunks of a byte without waiting
+                    await checkpoint()
                 return piece
             packed = await anext(self.raw)
             self._received += len(packed)
@@ -272,6 +280,18 @@ def check_json_parts(text: bytes) -> None:
     """
     if len(text) > _LARGE_JSON and text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_JSON_PARTS:
         raise ReplyTooLargeError(f"the reply has more than {_MOST_JSON_PARTS} parts and was not read")
+
+
+def check_json_structures(text: bytes, most: int) -> None:
+    """Refuse JSON with many lists and objects, or ten times as many members, before a library turns them into values.
+
+    Raises:
+        ReplyTooLargeError: It has more, not counting what is in strings.
+    """
+    if text.count(b"{") + text.count(b"[") > most or text.count(b",") > 10 * most:
+        outside = _STRING.sub(b"", text)
+        if outside.count(b"{") + outside.count(b"[") > most or outside.count(b",") > 10 * most:
+            raise ReplyTooLargeError(f"the message has more than {most:,} parts and was not read")
 
 
 def split_url(url: str, what: str) -> SplitResult:

@@ -29,7 +29,13 @@ from typing import Any, NamedTuple
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
-from toolkit.schema.arguments import decode_strings, find_dropped_nulls, open_budget, read_amount
+from toolkit.schema.arguments import (
+    ArgumentsTooLargeError,
+    decode_strings,
+    find_dropped_nulls,
+    open_budget,
+    read_amount,
+)
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
 
 SPACES = " \t\r\n\ufeff\u00a0\u200b\u2060"
@@ -517,6 +523,8 @@ def repair_to_fit(
         TooMuchWorkError: It takes more steps than the current trial allows.
         InvalidArgumentsError: No reading fits the schema, or several do; the message is for the model.
     """
+    if isinstance(error, ArgumentsTooLargeError):
+        raise error
     if not isinstance(error, MalformedJsonError):
         return _repair_values(text, parser, error, tool_name)
     try:

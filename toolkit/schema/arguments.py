@@ -25,6 +25,7 @@ MAX_DEPTH = 100
 _STEPS_OF_CHECK = 500_000
 _STEPS_OF_TRIAL = 20_000
 _MOST_DIGITS = 4_000
+_MOST_STRUCTURES = 100_000
 _STRUCTURED = frozenset({"array", "object"})
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONGEST_AMOUNT = 60
@@ -93,6 +94,13 @@ def is_trial() -> bool:
 
 class MalformedJsonError(InvalidArgumentsError):
     """The text is not JSON: the only failure that a repair of the text can help."""
+
+
+class ArgumentsTooLargeError(InvalidArgumentsError):
+    """Checking the arguments would take too long, and so would a search for what they were meant to be."""
+
+    def __init__(self, reason: str = "checking them takes too long. Send fewer or simpler values.") -> None:
+        super().__init__(f"The arguments were refused: {reason}")
 
 
 class ArgumentsParser(Protocol):
@@ -262,8 +270,11 @@ def decode_clearly(text: str) -> Any:
 
     Raises:
         MalformedJsonError: The text is accepted by `json`, but is not strict JSON.
+        ArgumentsTooLargeError: It has too many lists and objects.
         json.JSONDecodeError: It is not JSON.
     """
+    if len(text) > _MOST_STRUCTURES and text.count("[") + text.count("{") > _MOST_STRUCTURES:
+        raise ArgumentsTooLargeError
     try:
         return decode_json(text)
     except RecursionError:

@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeGuard, cast
 import anyio
 import httpx2
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.client.sse import sse_client
@@ -37,7 +38,14 @@ from typing_extensions import Unpack
 from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
-from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.http_client import (
+    MOST_REPLY_BYTES,
+    BoundedClient,
+    ReplyTooLargeError,
+    check_json_structures,
+    closed_with,
+    split_url,
+)
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -99,17 +107,20 @@ class NotingClient(BoundedClient):
             return response
         response = _bound_body(response, faults)
         is_json = response.headers.get("content-type", "").startswith("application/json")
-        return await _repair_reply(response, request) if is_json else response
+        return await _repair_reply(response, request, faults) if is_json else response
 
 
-async def _repair_reply(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+async def _repair_reply(
+    response: httpx2.Response, request: httpx2.Request, faults: list[HttpFault] | None
+) -> httpx2.Response:
     """Return a reply without halves of characters, and one under another id as an error of its request.
 
     A server that could not read a request answers without its id, or with 0: the SDK would wait for another answer, and
-    over HTTP none will come.
+    over HTTP none will come. A reply that has too many parts is reported in `faults`.
     """
     given = await response.aread()
-    content = repair_surrogates(given)
+    with _noted(faults):
+        content = await _make_readable(given)
     is_long = len(content) > _LONG_LINE
     reply = await to_thread.run_sync(_read_message_object, content) if is_long else _read_message_object(content)
     asked = _read_message_object(request.content)
@@ -161,25 +172,52 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         most_bytes = sys.maxsize if self._is_of_events else MOST_REPLY_BYTES
-        try:
+        with _noted(self._faults):
             async with closed_with(self._response, most_bytes=most_bytes) as pieces:
                 events = _EventJoiner()
                 async for piece in pieces:
-                    if part := events.feed(piece) if self._is_of_events else piece:
-                        yield part
+                    if not self._is_of_events:
+                        yield piece
+                        continue
+                    for start in range(0, len(piece), _STEP):
+                        if part := events.feed(piece[start : start + _STEP]):
+                            yield await _make_readable(part)
+                            await checkpoint()
                 if events.waiting:
-                    yield repair_surrogates(bytes(events.waiting))
-        except ReplyTooLargeError as error:
-            if self._faults is not None:
-                self._faults.append(HttpFault(error=error))
-            raise
+                    yield await _make_readable(bytes(events.waiting))
 
     async def aclose(self) -> None:
         await self._response.aclose()
 
 
+@contextmanager
+def _noted(faults: list[HttpFault] | None) -> Generator[None]:
+    """Report a reply that is too large in `faults`."""
+    try:
+        yield
+    except ReplyTooLargeError as error:
+        if faults is not None:
+            faults.append(HttpFault(error=error))
+        raise
+
+
+async def _make_readable(content: bytes) -> bytes:
+    """Return messages without halves of characters.
+
+    Raises:
+        ReplyTooLargeError: They have more parts than the SDK, which reads them in the event loop, may be given.
+    """
+
+    def check_and_repair() -> bytes:
+        check_json_structures(content, _MOST_STRUCTURES)
+        return repair_surrogates(content)
+
+    is_long = len(content) > _LONG_LINE
+    return await to_thread.run_sync(check_and_repair) if is_long else check_and_repair()
+
+
 class _EventJoiner:
-    """Joins pieces of a stream to whole events, without halves of characters."""
+    """Joins pieces of a stream to whole events."""
 
     def __init__(self) -> None:
         self.waiting = bytearray()
@@ -194,7 +232,7 @@ class _EventJoiner:
         self.waiting += piece
         places = [self.waiting.rfind(mark, start) + len(mark) for mark in _EVENT_ENDS if mark in self.waiting[start:]]
         end = max(places, default=0)
-        whole = repair_surrogates(bytes(self.waiting[:end]))
+        whole = bytes(self.waiting[:end])
         del self.waiting[:end]
         if len(self.waiting) > MOST_REPLY_BYTES:
             raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
@@ -214,6 +252,8 @@ _CONNECTIONS = httpx2.Limits(max_connections=None, max_keepalive_connections=20,
 _LONGEST_MESSAGE_QUOTE = 200
 _LONGEST_MESSAGE_READ = 10_000
 _LONG_LINE = 100_000  # takes some 20 ms to read at most
+_MOST_STRUCTURES = 40_000
+_STEP = 1_024  # bytes of events that the SDK handles in a row: each may be a request that starts a task
 _MOST_SIGNATURES = 16
 _MOST_FILE_BYTES = 1_000_000
 _CONNECT_SECONDS = 30.0
@@ -305,6 +345,7 @@ class StdioServer:
 
 
 def _read_line(line: bytes) -> JSONRPCMessage:
+    check_json_structures(line, _MOST_STRUCTURES)
     return jsonrpc_message_adapter.validate_json(repair_surrogates(line), by_name=False)
 
 

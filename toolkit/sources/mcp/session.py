@@ -697,7 +697,7 @@ MOST_TOOLS = 1_000
 MOST_MESSAGES = 1_000
 """How many messages a server may have a model answer."""
 _FEW_TOOLS = 50
-MOST_BLOCKS = 5_000
+MOST_BLOCKS = 1_000
 """How many blocks a result may have."""
 _SCHEMAS = "toolkit/schemas"
 
