@@ -29,7 +29,9 @@ from tests.loop_turns import LONGEST_TURN, METER, longest_hold, longest_turn, sl
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
     AssistantMessage,
+    LoopDetectionConfig,
     LoopLimits,
+    MemoryCache,
     Provider,
     ToolLoopConfig,
     ToolRegistry,
@@ -38,6 +40,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat import ChatRequest, ChatResponse, ToolCall, ToolResult, Usage, UserMessage
+from toolkit.checked_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import BadResponseError, PluginError, ProviderError
 from toolkit.parsing import TextFormat, TextToolProvider
 from toolkit.providers.google import GoogleProvider
@@ -73,6 +76,8 @@ REPLIES = {
     "arguments with a key a thousand times": Reply(
         calls=[("one", '{"a": "b", ' + '"a": "c", ' * 2_800 + '"d": e}')], config={}, tools=["one"]
     ),
+    "arguments full of comments": Reply(calls=[("one", '{"a": ' + "//" * 400_000 + "}")], config={}, tools=["one"]),
+    "arguments full of lists": Reply(calls=[("one", '{"a": [' + "[], " * 200_000 + "]}")], config={}, tools=["one"]),
     "arguments that could be read in many ways": Reply(
         calls=[("one", '[1, "x",*"ne": ", ' + '"a,b",None "p"q_r,s", ""t,u", ' * 6)] * 3, config={}, tools=["one"]
     ),
@@ -170,6 +175,14 @@ def take(
     """Take."""
 
 
+@pytest.mark.parametrize("way", ["keys", "a set"])
+def test_no_yaml_with_numbers_of_one_hash_holds_the_lock(way: str) -> None:
+    numbers = "".join([f"? {number}\n" for number in ONE_HASH])
+    text = numbers if way == "keys" else "!!set {" + numbers.replace("\n", ", ") + "}"
+    with pytest.raises(YamlTooLargeError, match="keys that are numbers"):
+        load_yaml(text)
+
+
 ONE_HASH = [number * (2**61 - 1) for number in range(20_000)]
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "values that are none of the choices": {"values": [{}] * 200_000},
@@ -187,6 +200,35 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def test_no_arguments_for_a_function_hold_the_lock(name: str) -> None:
     longest_turn(reply_to_take({"names": []}))  # what is imported late
     assert longest_hold(reply_to_take(ARGUMENTS[name])) < LONGEST_TURN
+
+
+LARGE = json.dumps({"values": ["ab cd"] * 60_000})
+WAYS: dict[str, dict[str, Any]] = {
+    "run": {},
+    "observed": {"on_event": lambda event: None},
+    "approved": {"on_tool_call": lambda request: True},
+    "cached": {"cache": MemoryCache()},
+    "compared": {"loop_detection": LoopDetectionConfig(mode="call")},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_large_arguments_that_are_right_do_not_hold_the_event_loop(way: str) -> None:
+    longest_turn(call_with('{"values": []}', **WAYS[way]))  # what is imported late
+    assert longest_turn(call_with(LARGE, **WAYS[way])) < LONGEST_TURN
+
+
+def call_with(arguments: str, **config: Any) -> Callable[[], Awaitable[object]]:
+    keep = tool_from_schema("keep", "", {"type": "object"}, lambda _: "kept", cache=True)
+
+    async def run() -> None:
+        provider = ScriptedProvider([AssistantMessage([ToolCall("1", "keep", arguments)]), "Done."])
+        result = await tool_loop(provider, ToolRegistry([keep]), "Go.", config=ToolLoopConfig(**config))
+        told = result.messages[2]
+        assert isinstance(told, ToolResult)
+        assert told.text == "kept"
+
+    return run
 
 
 def reply_to_take(arguments: dict[str, Any]) -> Callable[[], Awaitable[object]]:

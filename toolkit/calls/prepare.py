@@ -84,6 +84,7 @@ class Ready(Generic[Ctx]):
 
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
+        shown_pending: The arguments and their preview, while a decision on the call is pending.
     """
 
     call: ToolCall
@@ -101,6 +102,8 @@ class Ready(Generic[Ctx]):
     trust: CallTrust | None = None
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
+    shown_pending: tuple[dict[str, Any], str] | None = field(default=None, init=False, repr=False)
+    _secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _is_flat: bool | None = field(default=None, init=False)
 
     @property
@@ -127,9 +130,12 @@ class Ready(Generic[Ctx]):
 
     def find_secrets(self) -> frozenset[str]:
         """Return the texts of the secret arguments, which are struck out of the events of the call."""
+        if self._secrets is None:
+            self._secrets = self._list_secrets() if '"secret:' in self.arguments_json else frozenset()
+        return self._secrets
+
+    def _list_secrets(self) -> frozenset[str]:
         arguments, found = self.registration.arguments, set[str]()
-        if '"secret:' not in self.arguments_json:
-            return frozenset()
 
         def add(secret: Any, path: object, is_marked: bool) -> None:
             del path
@@ -148,7 +154,7 @@ class Ready(Generic[Ctx]):
         """Take the arguments that an approver has given, validated, in the place of the model's."""
         before = self.arguments_json
         self.arguments, self.is_modified, self.given = arguments, True, ""
-        self.shown_json = self._is_flat = None
+        self.shown_json = self.shown_pending = self._secrets = self._is_flat = None
         self.is_changed = self.is_changed or self.arguments_json != before
 
     def has_flat_arguments(self) -> bool:
@@ -371,7 +377,10 @@ def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) ->
     try:
         if policy.trust is not None:
             policy.trust.index()
-        return prepare(call, scope, policy)
+        ready = prepare(call, scope, policy)
+        if isinstance(ready, Ready):
+            ready.find_secrets()  # so that nobody does it in the event loop
+        return ready
     finally:
         SHARED_BUDGET.current = None
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import anyio
+from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.backoff import run_again
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from toolkit.calls.registration import ToolRetryConfig
 
 _logger = logging.getLogger("toolkit.calls")
+_LONG_TEXT = 30_000
 _NO_SECRETS: frozenset[str] = frozenset()
 _REPORTS = (ToolExecutionUpdate, ToolProgress)
 _make_start, _make_end = maker_of(ToolExecutionStart), maker_of(ToolExecutionEnd)
@@ -437,7 +439,10 @@ async def _run_guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Exe
     registration, arguments = ready.registration, ready.arguments
     options, cache, key = registration.options, policy.config.cache, None
     if cache is not None and is_cached(options, by_default=policy.caches_by_default):
-        key = find_cache_key(registration, arguments, context.state)
+        is_long = len(ready.call.arguments) > _LONG_TEXT
+        dump = partial(registration.arguments.dump_json, arguments)
+        written = await to_thread.run_sync(dump, abandon_on_cancel=True) if is_long else None
+        key = find_cache_key(registration, arguments, context.state, written=written)
         stored = None if key is None else await _read_cache(cache, key)
         context.is_from_cache = stored is not None
         if stored is not None:

@@ -26,6 +26,7 @@ from toolkit.schema.arguments import (
     ArgumentsTooLargeError,
     TooMuchWorkError,
     check_depth,
+    check_structures,
     check_text,
     decode_clearly,
     drop_nulls,
@@ -162,6 +163,7 @@ class TypedArguments:
                 most = least = self._count_steps(value)
         if most > _FEW_STEPS and is_trial():
             raise TooMuchWorkError
+        check_structures(text)
         if least > _MOST_STEPS:
             raise ArgumentsTooLargeError
         if self._has_hashes and len(_MAY_COLLIDE.findall(text)) > _MOST_COLLISIONS:
