@@ -24,6 +24,9 @@ _TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _MOST_ALIASES = 10_000
 _MOST_MERGED = 500_000  # entries; unlike aliases, merge keys make copies
 _LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_LONG_KEY = 17
+_MOST_LONG_KEYS = 1_000
 _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
 
 
@@ -161,8 +164,8 @@ def _make_bounded_loader(safe: Any) -> Any:
                 self._open[-1] += size
             if size > self._most_sizes:
                 raise YamlTooLargeError(f"its aliases stand for more than {self._most_sizes // 2:,} values")
-            if self._has_clear_keys and node.id == "mapping":
-                _check_keys(node)
+            if node.id == "mapping":
+                _check_keys(node, are_clear=self._has_clear_keys)
             return node
 
         def _check_event(self, event: Any) -> None:
@@ -193,7 +196,13 @@ def _bound_merges(flatten: Callable[[Any, Any], None]) -> Callable[[Any, Any], N
     return flatten_mapping
 
 
-def _check_keys(mapping: Any) -> None:
+def _check_keys(mapping: Any, *, are_clear: bool) -> None:
+    # Numbers beyond 2**61 may all have the same hash: an object of as many keys takes the square of their time.
+    numbers = [key for key, _ in mapping.value if key.tag in _NUMBERS and len(key.value) >= _LONG_KEY]
+    if len(numbers) > _MOST_LONG_KEYS:
+        raise YamlTooLargeError(f"it has more than {_MOST_LONG_KEYS:,} keys that are numbers of {_LONG_KEY} characters")
+    if not are_clear:
+        return
     lines: dict[tuple[str, str], int] = {}
     for key, _ in mapping.value:
         if key.id != "scalar" or key.tag == "tag:yaml.org,2002:merge":

@@ -189,7 +189,7 @@ _HIDING, _REVEALING = _make_encoder(reveal=False), _make_encoder(reveal=True)
 
 
 def make_adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return a Pydantic adapter of a type that stops reading a list at the first invalid item.
+    """Return a Pydantic adapter of a type that stops reading a list or an object at the first invalid item.
 
     A long list of invalid items would otherwise take seconds to collect and format its errors.
     """
@@ -197,14 +197,22 @@ def make_adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic_core import SchemaValidator  # noqa: PLC0415
 
     adapter = TypeAdapter[Any](kind)
-    adapter.validator = SchemaValidator(_stop_early(adapter.core_schema))
+    adapter.validator = SchemaValidator(stop_early(adapter.core_schema))
     return adapter
 
 
-def _stop_early(schema: Any) -> Any:
+def stop_early(schema: Any) -> Any:
+    """Return a core schema of Pydantic's that stops at the first invalid item, and has one error for a union."""
     if isinstance(schema, dict):
-        parts = {name: _stop_early(part) for name, part in cast("dict[str, object]", schema).items()}
-        return parts | {"fail_fast": True} if parts.get("type") in ("list", "tuple") else parts
+        parts = {name: stop_early(part) for name, part in cast("dict[str, object]", schema).items()}
+        return parts | _STOPS.get(cast("str", parts.get("type")), {}) if isinstance(parts.get("type"), str) else parts
     if isinstance(schema, list):
-        return [_stop_early(part) for part in cast("list[object]", schema)]
-    return tuple(map(_stop_early, cast("tuple[object, ...]", schema))) if type(schema) is tuple else schema
+        return [stop_early(part) for part in cast("list[object]", schema)]
+    return tuple(map(stop_early, cast("tuple[object, ...]", schema))) if type(schema) is tuple else schema
+
+
+_FIRST_ONLY: dict[str, object] = {"fail_fast": True}
+_STOPS: dict[str, dict[str, object]] = {
+    **dict.fromkeys(("list", "tuple", "set", "frozenset", "dict"), _FIRST_ONLY),
+    "union": {"custom_error_type": "no_choice", "custom_error_message": "It is none of the choices"},
+}

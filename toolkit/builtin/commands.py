@@ -124,7 +124,7 @@ _HARMLESS_OPTIONS = frozenset({"--text", "--output-indicator-new", "--output-ind
 _PRINTERS = frozenset({"echo", "printf"})
 _DEEPEST_SCRIPT = 5
 _MOST_WORDS = 500_000
-_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
+_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s,]*+,[^{}\s]*+\}[^\s;|&()<>]*+")
 _BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
 _SPLIT = "\0"
 _DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)

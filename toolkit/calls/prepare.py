@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _logger = get_logger("toolkit.calls")
 
-_LONG_TEXT = 30_000
+LONG_TEXT = 30_000
 _LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
@@ -92,6 +92,7 @@ class Ready(Generic[Ctx]):
 
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
+        shown_pending: The arguments and their preview, while a decision on the call is pending.
     """
 
     call: ToolCall
@@ -109,6 +110,8 @@ class Ready(Generic[Ctx]):
     trust: CallTrust | None = None
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
+    shown_pending: tuple[dict[str, Any], str] | None = field(default=None, init=False, repr=False)
+    _secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _is_flat: bool | None = field(default=None, init=False)
 
     @property
@@ -139,7 +142,9 @@ class Ready(Generic[Ctx]):
 
     def find_secrets(self) -> frozenset[str]:
         """Return the texts of the secret arguments, which are struck out of the events and logs of the call."""
-        return self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
+        if self._secrets is None:
+            self._secrets = self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
+        return self._secrets
 
     def _list_secrets(self) -> frozenset[str]:
         parser = self.registration.arguments
@@ -156,7 +161,7 @@ class Ready(Generic[Ctx]):
         parser = self.registration.arguments
         before = parser.dump_json(self.arguments, reveal_secrets=True)
         self.arguments, self.is_modified, self.given = arguments, True, ""
-        self.shown_json = self._is_flat = None
+        self.shown_json = self.shown_pending = self._secrets = self._is_flat = None
         self.is_changed = self.is_changed or parser.dump_json(arguments, reveal_secrets=True) != before
 
     def has_flat_arguments(self) -> bool:
@@ -399,7 +404,7 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
 
     All that is checked of the call takes its steps from one budget.
     """
-    if len(call.arguments) > _LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
+    if len(call.arguments) > LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
         return None
     SHARED_BUDGET.current = "trial"
     try:
@@ -421,7 +426,10 @@ def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) ->
     try:
         if policy.trust is not None:
             policy.trust.index()
-        return prepare(call, scope, policy)
+        ready = prepare(call, scope, policy)
+        if isinstance(ready, Ready):
+            ready.find_secrets()  # so that nobody does it in the event loop
+        return ready
     finally:
         SHARED_BUDGET.current = None
 

@@ -77,7 +77,7 @@ MOST_CONNECTIONS = 1000
 """The default of `max_connections`, as the SDKs have it."""
 _MOST_IDLE_CONNECTIONS = 100
 _PATIENCE_AFTER_DONE = 0.2
-_LONG_ANSWER = 100_000  # bytes; what is longer is read in a thread beside the event loop
+_LONG_ANSWER = 20_000  # bytes; what is longer is read in a thread beside the event loop
 _EVENTS_IN_A_ROW = 100
 _MOST_INSTEAD = 65_536
 _EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -543,8 +543,6 @@ class Exchange:
                     yield [error]
                 break
             events = reader.feed(data)
-            for event in events:
-                check_json_parts(event)
             is_done = reader.is_done
             if is_done:
                 # Most servers end where they are done; reading the end keeps the connection for the next request.
@@ -553,11 +551,13 @@ class Exchange:
                         pass
             if events:
                 has_events = True
-                yield surrogates.feed(events)
+                is_long = sum(map(len, events)) > _LONG_ANSWER
+                mend = partial(surrogates.feed, events)
+                yield await to_thread.run_sync(mend, abandon_on_cancel=True) if is_long else mend()
             elif not has_events and len(before_events) < _MOST_INSTEAD:
                 before_events += data
-        if held := surrogates.finish():
-            yield held
+        if surrogates.holds_events:
+            yield await to_thread.run_sync(surrogates.finish, abandon_on_cancel=True)
 
     async def _send_body(
         self, body: bytes, progress: RequestProgress, *, streams: bool, timeout: float | None
@@ -718,13 +718,24 @@ class SurrogateMender:
         self._held: list[bytes] = []
 
     def feed(self, events: list[bytes]) -> list[bytes]:
-        """Return the events that are ready."""
+        """Return the events that are ready.
+
+        Raises:
+            ReplyTooLargeError: One has too many parts.
+        """
+        for event in events:
+            check_json_parts(event)
         if not self._held and not any(map(may_have_surrogates, events)):
             return events
         ready: list[bytes] = []
         for event in events:
             ready += self._feed_one(event)
         return ready
+
+    @property
+    def holds_events(self) -> bool:
+        """Whether events wait for the other half of a character."""
+        return bool(self._held)
 
     def finish(self) -> list[bytes]:
         """Return the events that are still held."""
