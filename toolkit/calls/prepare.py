@@ -112,7 +112,8 @@ class Ready(Generic[Ctx]):
     def arguments_json(self) -> str:
         """The arguments as canonical JSON, for those who are shown the call: secrets are digests."""
         if self.shown_json is None:
-            self.shown_json = _show_json(self.registration.arguments.dump_json(self.arguments), len(self.arguments))
+            text = self.registration.arguments.dump_json(self.arguments)
+            self.shown_json = _clean_json(text) if may_show_secrets(text, len(self.arguments)) else text
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -178,11 +179,9 @@ class Refused:
     mistake: Literal["name", "arguments"] | None = None
 
 
-def _show_json(text: str, count: int) -> str:
-    """Return the JSON of so many arguments without secrets in its texts, such as the logins of URLs."""
-    if len(text) > _LONGEST_CLEANED or not may_show_secrets(text, count):
-        return text
-    return canonical_json(clean_texts(json.loads(text), clean_text))
+def _clean_json(text: str) -> str:
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    return text if len(text) > _LONGEST_CLEANED else canonical_json(clean_texts(json.loads(text), clean_text))
 
 
 def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
@@ -196,7 +195,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.registration.takes_secrets is False and prepared.has_flat_arguments():
-            prepared.shown_json = _show_json(text, len(prepared.arguments))
+            prepared.shown_json = _clean_json(text) if may_show_secrets(text, len(prepared.arguments)) else text
     return call.name, text
 
 

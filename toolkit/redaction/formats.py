@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from toolkit.redaction.names import Pattern
 
@@ -19,7 +18,7 @@ _LOWER_CASE = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _WIDE_LETTERS = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
 
 
-class Format(NamedTuple):
+class Format:
     """A format of secrets.
 
     Args:
@@ -27,14 +26,15 @@ class Format(NamedTuple):
         pattern: Matches a secret: what is behind its first group, or all.
     """
 
-    signs: Sequence[str]
-    pattern: Pattern
+    def __init__(self, signs: Iterable[str], pattern: Pattern) -> None:
+        self._signs = [*dict.fromkeys(signs)]
+        self._pattern = pattern
 
     def find_spans(self, text: str, lowered: str) -> Iterator[tuple[int, int]]:
         """Yield where the secrets stand in a text."""
         end = 0
-        for place in find_places(lowered, self.signs):
-            found = self.pattern.compiled.match(text, place) if place >= end else None
+        for place in find_places(lowered, self._signs):
+            found = self._pattern.compiled.match(text, place) if place >= end else None
             if found is not None:
                 end = found.end()
                 yield (found.end(1) if found.re.groups else place), end
@@ -44,7 +44,7 @@ def _begin(prefixes: str, rest: str) -> Format:
     """Return the format of keys that begin with one of these prefixes."""
     words = prefixes.split()
     pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))}){rest}"
-    return Format(tuple(dict.fromkeys(map(str.lower, words))), Pattern(pattern))
+    return Format(map(str.lower, words), Pattern(pattern))
 
 
 def _surround(signs: str, pattern: str) -> Format:

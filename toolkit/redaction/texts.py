@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 from toolkit.redaction.formats import (
@@ -110,22 +109,15 @@ _MAY_LINK = Pattern(r"[^ \t]|[ \t]+(?:[^\d\n]{0,45}\d|-\w{1,20} |\w{2,3} [\"'`â€
 _INDENTED = r"[ \t]*((?:\n {{{0},}}(?:- *)?(?:[\w.-]+: *)?\S*)+)"
 
 
-class _Link(NamedTuple):
-    """A way in which a text binds a name to a value.
+def _link(follows: str, before: str, pattern: str) -> tuple[str, Pattern, Pattern]:
+    """Return a way in which a text binds a name to a value.
 
     Args:
         follows: The characters of which one follows the name.
-        before: Matches what stands before the name in its line, and the name.
+        before: Matches what stands before the name in its line.
         pattern: Matches what follows the name, up to the value: its last group.
     """
-
-    follows: str
-    before: Pattern
-    pattern: Pattern
-
-
-def _link(follows: str, before: str, pattern: str) -> _Link:
-    return _Link(follows, Pattern(f"(?:{before})[\\w$.-]+"), Pattern(pattern, re.IGNORECASE))
+    return follows, Pattern(f"(?:{before})[\\w$.-]+"), Pattern(pattern, re.IGNORECASE)
 
 
 _LINKS = (
@@ -227,9 +219,9 @@ def _find_value(text: str, start: int, end: int, told: int) -> tuple[int, int] |
             return span if told == TELLING or is_random(text[slice(*span)]) else None
     if told != TELLING or (before not in ("-", "/") and not _MAY_LINK.compiled.match(text, end)):
         return None
-    for link in _LINKS:
-        found = link.pattern.compiled.match(text, end) if follows in link.follows else None
-        if found is not None and link.before.compiled.fullmatch(text, line, end):
+    for letters, ahead, link in _LINKS:
+        found = link.compiled.match(text, end) if follows in letters else None
+        if found is not None and ahead.compiled.fullmatch(text, line, end):
             return found.span(found.lastindex or 0)
     return None
 
@@ -427,18 +419,19 @@ def _list_leaves(value: Any) -> Iterator[_Leaf]:
 
 def _find_regions(text: str, names: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the outermost brackets with one of these names inside, together with those behind them."""
-    stack, begun, ended, is_telling = list[str](), 0, -len(_BESIDE_ROWS), False
+    stack, begun, ended, place = list[str](), 0, 0, 0  # the place is that of the next name
     for found in _ANY_BRACKET.compiled.finditer(text):
         opener = _CLOSERS.get(found[0])
         if opener is None:
             if not stack and found.start() - ended > len("\nvalues\n  "):
-                if is_telling:
+                if place < len(names) and names[place] < ended:
                     yield begun, ended
-                begun, is_telling = found.start(), False
+                begun = found.start()
+                place = next((each for each in range(place, len(names)) if names[each] >= begun), len(names))
             stack += [found[0]] if len(stack) < _DEEPEST else []
         elif stack and stack[-1] == opener:
             stack.pop()
             ended = found.end()
-            is_telling = is_telling or bisect_left(names, begun) < bisect_left(names, ended)
-    if is_telling or (stack and names and names[-1] >= begun):
-        yield begun, len(text) if stack else ended
+    ended = len(text) if stack else ended
+    if place < len(names) and names[place] < ended:
+        yield begun, ended
