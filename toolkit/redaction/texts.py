@@ -109,7 +109,7 @@ _MAY_LINK = Pattern(r"[^ \t]|[ \t]+(?:[^\d\n]{0,45}\d|-\w{1,20} |\w{2,3} [\"'`�
 _INDENTED = r"[ \t]*((?:\n {{{0},}}(?:- *)?(?:[\w.-]+: *)?\S*)+)"
 
 
-def _link(follows: str, before: str, pattern: str) -> tuple[str, Pattern, Pattern]:
+def _define_link(follows: str, before: str, pattern: str) -> tuple[str, Pattern, Pattern]:
     """Return a way in which a text binds a name to a value.
 
     Args:
@@ -122,50 +122,50 @@ def _link(follows: str, before: str, pattern: str) -> tuple[str, Pattern, Patter
 
 _LINKS = (
     # a call with literals alone; the next argument, or the other of a pair
-    _link(
+    _define_link(
         "({",
         r"(?!.*\b(?:get|has|is|check|read|load|ask)\w*\Z).*",
         r"[({]\s?(?:\w+ ?[=:] ?)?[bfru@]?[\"']([^\n]{3,1000}?)(?=[\"']\s?[)}])",
     ),
-    _link(
+    _define_link(
         "\"'",
         r".*[(\[{ ]b?[\"']-{0,2}",
         rf"[\"'],\s?(?:default=|value=)?[bfruN@]?[\"']{_SCHEME}([^\"'\n]+)(?=[\"']\s?[)\]])",
     ),
     # a part of a form, the next element, an element of that name, an error of Pydantic, a section of settings
-    _link('"', r".*name=\"", r"\"[^\r\n]{0,200}(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n([^\r\n]+)"),
-    _link("<:", r".*>[\w ]*", r":?\s?(?:</\w{1,20}>\s{0,9})?(?:<\w{1,20}>){1,2}([^<>]+)(?=</)"),
-    _link("\"'", r".*(?:name|key)=[\"']", r"[\"'][^<>\n]{0,100}>([^<>]+)(?=</)"),
-    _link("\n", r"", r"\n  [^\n]{0,1000}?input_value=([^\n]{1,4000}?)(?=, input_type=)"),
-    _link("]", r"\[", r"\]\n((?:[\w.-]{1,60} ?= ?\S[^\n]{0,1000}\n?)+)"),
+    _define_link('"', r".*name=\"", r"\"[^\r\n]{0,200}(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n([^\r\n]+)"),
+    _define_link("<:", r".*>[\w ]*", r":?\s?(?:</\w{1,20}>\s{0,9})?(?:<\w{1,20}>){1,2}([^<>]+)(?=</)"),
+    _define_link("\"'", r".*(?:name|key)=[\"']", r"[\"'][^<>\n]{0,100}>([^<>]+)(?=</)"),
+    _define_link("\n", r"", r"\n  [^\n]{0,1000}?input_value=([^\n]{1,4000}?)(?=, input_type=)"),
+    _define_link("]", r"\[", r"\]\n((?:[\w.-]{1,60} ?= ?\S[^\n]{0,1000}\n?)+)"),
     # the name in a field, and the value in one on a line below
-    _link(
+    _define_link(
         "\"'\n,",
         r"[ \t-]*[\"']?(?:\w*[nN]ame|key|kind|type|field|variable|header)[\"']?[:=] ?[\"']?[\w./-]*",
         r"[\"']?,?(?:\n(?![ \t]*-\s)[^\n]{0,200}){0,6}?\n[ \t]*[\"']?(?:string)?(?:value|content|data|text|val)[\"']?"
         r"[:=](?: ?[\"']?([^\s\"']{3,})|((?:\n[ ]+[^\n]*)+))",
     ),
     # an option, and a variable that a line sets
-    _link(
+    _define_link(
         " \t",
         r"(?:.*[\s\"'\[(,`])?(?:--?|/)",
         r"(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type)[ \t]{1,4}[\"']?(?:(?![A-Za-z]+(?!\S))"
         r"([^\s\"'-][^\s\"']{3,})|([A-Za-z]{4,})(?=[\"']?[ \t]*(?:\Z|\n|[|;&>]|--?[A-Za-z])))",
     ),
-    _link(" \t", r"(?:[\w.:;&|-]+ ){0,4}[A-Z\d]+_", r" [\"']?([^\s=\"'][^\s\"']{3,})(?=[\"']?[ \t]*(?:\n|\Z))"),
+    _define_link(" \t", r"(?:[\w.:;&|-]+ ){0,4}[A-Z\d]+_", r" [\"']?([^\s=\"'][^\s\"']{3,})(?=[\"']?[ \t]*(?:\n|\Z))"),
     # a quoted word, a random one at most three words behind, and digits
-    _link(
+    _define_link(
         " \t",
         r"(?!.*(?i:expected) )[\s\S]*",
         rf"(?: (?:to|for|as|is|was|by|-\w{{1,20}}))?[ \t]{{1,3}}[`\"'“(]{_SCHEME}([^\s`\"'”()]{{4,}})(?=[`\"'”)])",
     ),
-    _link(
+    _define_link(
         " \t:=|->",
         r".*",
         r"(?:[ \t]{1,3}-{0,2}[a-z\d]{1,12}){0,3}?(?:[ \t]{0,2}[:=|]|[ \t]?->|[ \t](?:- )?){1,3}[*`'\"(]{0,3}"
         rf"{MIXED}([\w!@#$%^&+]{{8,}})(?![\w/-]|[.:=]\w|\()",
     ),
-    _link(" \t:", r".*", r"(?:[ \t](?:is|was|to))?:?[ \t][`'\"*]{0,3}(\d{4,12})(?![\w.,:/-])"),
+    _define_link(" \t:", r".*", r"(?:[ \t](?:is|was|to))?:?[ \t][`'\"*]{0,3}(\d{4,12})(?![\w.,:/-])"),
 )
 
 
