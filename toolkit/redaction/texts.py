@@ -210,9 +210,10 @@ def _find_value(text: str, start: int, end: int, told: int) -> tuple[int, int] |
     if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end, most)):
         return found.span(1) if is_secret_value(unquote(text[start:end]), unquote(found[1])) else None
     line = max(text.rfind("\n", max(0, start - LONGEST_NAME), start) + 1, start - LONGEST_NAME, 0)
+    if before == "<":
+        return _find_below(text, start, end, line, None) if told == TELLING else None
     joined = None if text[end : end + 2].strip(" ").isalnum() else _ASSIGNED.compiled.match(text, end)
-    is_element = before == "<" or (before == ":" and "<" in text[max(0, start - 40) : start])
-    if joined is not None or is_element or "{" in text[end : end + 3]:
+    if joined is not None or before == ":" or "{" in text[end : end + 3]:
         span = _find_below(text, start, end, line, joined) if told == TELLING else None
         span = span or (_find_assigned(text, start, line, joined) if joined is not None else None)
         if span is not None:
@@ -237,7 +238,8 @@ def _find_assigned(text: str, name: int, line: int, joined: re.Match[str]) -> tu
         header = _OF_HEADER.compiled.match(text, joined.start())
         if header is not None:
             return header.span(1)
-    is_line = text[line:name].endswith(("/", "-D")) or _LINE_START.compiled.fullmatch(text, line, name) is not None
+    is_switch = joined["sign"] == ":" and text[line:name].endswith("/")
+    is_line = _LINE_START.compiled.fullmatch(text, line, name) is not None and joined["sign"] != "|"
     start, mark = joined.end(), joined["open"]
     if mark:
         mark = "”" if mark == "“" else mark
@@ -248,16 +250,13 @@ def _find_assigned(text: str, name: int, line: int, joined: re.Match[str]) -> tu
             return start, end
     if joined["closed"] and (number := _NUMBER.compiled.match(text, start)):
         return number.span()
-    rest = (
-        _REST_OF_LINE.compiled.match(text, start, start + _LONGEST_BELOW) if is_line and joined["sign"] != "|" else None
-    )
+    rest = _REST_OF_LINE.compiled.match(text, start, start + _LONGEST_BELOW) if is_line else None
     bare = rest or _BARE.compiled.match(text, start)
     if bare is None or text.startswith(f" {MASK}", bare.end()):  # a scheme, in front of what is masked
         return None
     is_name = bare[0].replace("_", "").isalpha() and is_secret_field(bare[0])
-    if _REFERENCE.compiled.fullmatch(bare[0]) or is_name:
-        return None
-    if bare[0].isalpha() and "=" not in joined["sign"] and not (mark or joined["closed"] or rest):
+    is_shown = bool(mark or joined["closed"] or rest or is_switch or "=" in joined["sign"])
+    if _REFERENCE.compiled.fullmatch(bare[0]) or is_name or (bare[0].isalpha() and not is_shown):
         return None
     return bare.span()
 
