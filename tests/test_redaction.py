@@ -13,11 +13,13 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from tests.loop_turns import LONGEST_TURN, TurnMeter, slowness
+from toolkit.json_text import canonical_json
 from toolkit.redaction import (
     cut_causes,
     digest_of,
     is_secret_name,
     may_name_secrets,
+    may_show_secrets,
     program_name,
     secrets_in_arguments,
     secrets_in_headers,
@@ -349,6 +351,15 @@ def test_what_a_text_gives_to_a_telling_name_is_struck_out_however_it_is_written
     assert PLANTED not in left
     assert "***" in left
     assert without_keys(left) == left
+
+
+@pytest.mark.parametrize("text", [*WRITTEN.values(), *_IN_LETTERS.values(), "AKIAABCDEFGHIJKLMNOP"])
+def test_no_arguments_with_a_text_that_shows_a_secret_are_passed_over(text: str) -> None:
+    assert may_show_secrets(canonical_json({"a": text.replace("{}", PLANTED), "b": 1}), fields=2)
+
+
+def test_arguments_of_single_words_need_no_second_look() -> None:
+    assert not may_show_secrets('{"city":"Paris","days":3.5,"metric":true}', fields=3)
 
 
 @pytest.mark.parametrize("name", _IN_LETTERS)

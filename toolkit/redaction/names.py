@@ -87,7 +87,7 @@ _COMPOUNDS: Mapping[str, frozenset[str]] = {
 }
 # A name that ends with one of these, or has one that counts, is about a secret, and names none.
 _ABOUT = read_words(
-    "age alg algorithm at authority budget class consent count date dir endpoint enabled error exception expiry"
+    "age alg algorithm at authority budget class consent count date dir domain endpoint enabled error exception expiry"
     " expires file format id ids kind label len length level limit manager max method min mode name names path per"
     " policy provider ref required reset rate rotation scheme size state status strategy style ttl type types uri url"
     " usage use version"

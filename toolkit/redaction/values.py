@@ -30,7 +30,7 @@ Path: TypeAlias = tuple[str | int, ...]
 # the third rows of values; the last word of a field's name counts.
 _NAMING = read_words(
     "name key k field header variable var parameter param option property attribute attr setting label selector locator"
-    " element title question ask prompt expect id path pointer target xpath type kind class"
+    " element title question ask prompt expect id path pointer target xpath type kind class column"
 )
 _VALUED = read_words(
     "value values val vals v content contents data text answer input response reply payload string new old to from arg"
@@ -189,8 +189,7 @@ def is_naming(field: str, text: str) -> bool:
     if field not in _NAMING or len(text) > LONGEST_NAME or "://" in text:
         return False
     text = text if "[" in text else text.rpartition("/")[2]
-    if field == "path" and "." in text[1:] and not text.startswith("$"):
-        return False
+    text = text.rpartition(".")[2] if field == "path" else text
     words = text.split()
     while len(words) > 1 and _end_of(words[-1]) in {*FILLERS, ""}:
         words.pop()
