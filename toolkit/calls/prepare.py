@@ -48,10 +48,7 @@ _LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are writte
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 NO_SECRETS: frozenset[str] = frozenset()
-_SHORTER_THAN_KEYS = 14
-_NUMBERS = frozenset({int, float, bool, type(None)})
 _WORD = re.compile(r"[^\s\"'`{}\[\],:\\]{4,}")
-_LONG_WORD = re.compile(r"[\w$/+=.~-]{15}")
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -127,7 +124,7 @@ class Ready(Generic[Ctx]):
             if '"secret:' in shown:  # the model may have written one into another argument, too
                 strike = partial(without_secrets, secrets=self._list_secrets())
                 shown = canonical_json(clean_texts(json.loads(shown), strike))
-            self.shown_json = _show_json(shown, self.arguments)
+            self.shown_json = _clean_json(shown) if may_show_secrets(shown, len(self.arguments)) else shown
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -210,22 +207,9 @@ def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset
     return frozenset(found)
 
 
-def _show_json(text: str, arguments: Mapping[str, Any]) -> str:
+def _clean_json(text: str) -> str:
     """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
-    if not (may_show_secrets(text, len(arguments)) or (_may_have_key(arguments) and _LONG_WORD.search(text))):
-        return text
-    if len(text) > _LONGEST_CLEANED:
-        return text
-    return canonical_json(clean_texts(json.loads(text), clean_text))
-
-
-def _may_have_key(arguments: Mapping[str, Any]) -> bool:
-    """Return whether a text in arguments is long enough for a vendor's key, which most have none of."""
-    for value in arguments.values():
-        kind = type(value)
-        if len(value) > _SHORTER_THAN_KEYS if kind is str else kind not in _NUMBERS:
-            return True
-    return False
+    return text if len(text) > _LONGEST_CLEANED else canonical_json(clean_texts(json.loads(text), clean_text))
 
 
 def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
@@ -239,7 +223,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.registration.takes_secrets is False and prepared.has_flat_arguments():
-            prepared.shown_json = _show_json(text, prepared.arguments)
+            prepared.shown_json = _clean_json(text) if may_show_secrets(text, len(prepared.arguments)) else text
     return call.name, text
 
 
