@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import trio
 
-__all__ = ["LONGEST_TURN", "METER", "TurnMeter", "longest_turn", "slowness"]
+__all__ = ["LONGEST_TURN", "METER", "TurnMeter", "longest_hold", "longest_turn", "slowness"]
 
 LONGEST_TURN = 0.05
 """Seconds of CPU time that nothing may hold an event loop, on a machine that does the reference work in its time."""
@@ -89,4 +90,45 @@ def longest_turn(function: Callable[[], Awaitable[Any]], backend: str = "asyncio
     meter = TurnMeter()
     gc.freeze()  # for good: what is there already is looked through no more, which would be part of some turn
     meter.run(function, backend)
+    return meter.longest / slowness()
+
+
+class _HoldMeter(TurnMeter):
+    """Measures the CPU time of the whole process between two turns of a loop that is always ready."""
+
+    def make_loop(self) -> asyncio.AbstractEventLoop:
+        meter = self
+
+        class MeasuredLoop(asyncio.SelectorEventLoop):
+            before: float | None = None
+
+            def _run_once(self) -> None:
+                now = time.process_time()
+                meter.note(0.0 if self.before is None else now - self.before)
+                self.before = now
+                base: Any = super()
+                base._run_once()
+
+        return MeasuredLoop()
+
+
+def longest_hold(function: Callable[[], Awaitable[Any]]) -> float:
+    """Return how long the event loop is kept from a turn, also by threads that hold the interpreter's lock.
+
+    The seconds are those of the reference machine.
+    """
+
+    async def beside_what_is_always_ready() -> None:
+        async def tick() -> None:
+            while True:
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tick)
+            await function()
+            tasks.cancel_scope.cancel()
+
+    meter = _HoldMeter()
+    gc.freeze()
+    meter.run(beside_what_is_always_ready)
     return meter.longest / slowness()

@@ -20,6 +20,7 @@ from toolkit.testing import ScriptedProvider
 pytestmark = pytest.mark.real
 
 SERVED = Path(__file__).with_name("served_plugin.py")
+NAMES = ("double", "take_input", "detail", "count", "refuse", "danger", "show")
 
 
 @asynccontextmanager
@@ -35,7 +36,7 @@ async def ask(tools: ToolRegistry, name: str, **arguments: object) -> ToolResult
 @pytest.mark.anyio
 async def test_its_tools_come_over_with_their_schemas_and_rules() -> None:
     async with served() as tools:
-        assert tools.names == ("double", "take_input", "detail", "count", "refuse", "danger", "show")
+        assert tools.names == NAMES
         assert tools.definitions()[0].parameters["properties"]["number"] == {"type": "integer", "description": "Any."}
         assert (await ask(tools, "double", number=21)).text == "42"
         refused = await ask(tools, "refuse", why="so")
@@ -105,7 +106,7 @@ def test_calls_without_ids_or_arguments_are_answered_and_what_is_no_call_is_pass
     told, errors = answers_to([str(SERVED)], *calls, nothing, {"type": "cancel", "call_id": []}, [1])
     assert sorted(answer["content"][0]["text"][:25] for answer in told) == ["2", "4", "The arguments have 1 prob"]
     assert [answer["error"] for answer in told].count(True) == 1
-    assert "not a request: b'[1]" in errors
+    assert "not a request: a line of" in errors
 
 
 def test_it_can_be_tried_by_hand_and_says_what_it_does_not_understand() -> None:
@@ -113,5 +114,5 @@ def test_it_can_be_tried_by_hand_and_says_what_it_does_not_understand() -> None:
     done = subprocess.run([sys.executable, str(SERVED)], input=asked, capture_output=True, text=True, check=True)
     description, answer = map(json.loads, done.stdout.splitlines())
     assert answer["content"] == [{"type": "text", "text": "4"}]
-    assert [tool["name"] for tool in description["tools"]] == ["double", "count", "refuse", "danger", "show"]
-    assert "not a request: b'hello\\n'" in done.stderr
+    assert [tool["name"] for tool in description["tools"]] == list(NAMES)
+    assert "not a request: a line of" in done.stderr

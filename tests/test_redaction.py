@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import traceback
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b32encode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
@@ -13,11 +13,13 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from tests.loop_turns import LONGEST_TURN, TurnMeter, slowness
+from toolkit.json_text import canonical_json
 from toolkit.redaction import (
     cut_causes,
     digest_of,
     is_secret_name,
     may_name_secrets,
+    may_show_secrets,
     program_name,
     secrets_in_arguments,
     secrets_in_headers,
@@ -133,6 +135,13 @@ _WRITTEN: dict[str, Callable[[str], str]] = {
     "in Base64 of URLs": lambda secret: urlsafe_b64encode(secret.encode()).decode(),
     "in Base64 behind one byte": lambda secret: b64encode(b"u" + secret.encode()).decode(),
     "in Base64 behind two bytes": lambda secret: b64encode(b"u:" + secret.encode() + b" more").decode(),
+    "in HTML by numbers": lambda secret: "".join(f"&#{ord(letter)};" for letter in secret),
+    "in escapes of JSON": lambda secret: "".join(f"\\u{ord(letter):04x}" for letter in secret),
+    "in escapes of Python": lambda secret: "".join(f"\\x{byte:02x}" for byte in secret.encode("latin-1")),
+    "in JSON within JSON": lambda secret: json.dumps(json.dumps(secret)),
+    "as Python within Python": lambda secret: repr(repr(secret)),
+    "percent-encoded whole": lambda secret: "".join(f"%{byte:02X}" for byte in secret.encode()),
+    "in Base32": lambda secret: b32encode(secret.encode()).decode().rstrip("="),
     "in Base64 between others": lambda secret: b64encode(b"ada:" + secret.encode() + b";").decode(),
 }
 
@@ -249,6 +258,61 @@ WRITTEN = {
     "JSON three levels down in a sentence": "as "
     + json.dumps({"a": json.dumps({"b": json.dumps({"auth": {"v": "{}"}})})}),
     "a line of logfmt": "level=info token={} at=x",
+    "a row of an insert": "INSERT INTO users (id, password) VALUES (1, 'x'), (2, '{}')",
+    "a row of an insert with a call": "INSERT INTO `u` (`name`, `token`) VALUES (concat('a', ',b'), '{}')",
+    "lists side by side": "dict(zip(['user', 'password'], ['ada', '{}']))",
+    "lists of an object within a sentence": 'got {"names": ["user", "password"], "values": ["ada", "{}"]} twice',
+    "rows of an object within a sentence": 'got {"columns": ["user", "token"], "rows": [["ada", "{}"]]} twice',
+    "a name beside its value, within a sentence": 'got {"name": "DB_PASSWORD", "value": "{}"} twice',
+    "a value in front of its name": "got {'value': '{}', 'name': 'DB_PASSWORD'} twice",
+    "a value beside a mark": 'got {"name": "a", "sensitive": true, "value": "{}"} twice',
+    "headers within a sentence": "sent {'headers': {'X-Tenant': '{}'}} twice",
+    "pairs of headers within a sentence": "sent {'headers': [['X-Tenant', '{}']]} twice",
+    "an object that was cut off": 'got {"env": [{"name": "DB_PASSWORD", "value": "{}"',
+    "a name above its value": "env:\n  - name: DB_PASSWORD\n    value: {}\n  - name: A\n    value: b",
+    "data of a secret of Kubernetes": "kind: Secret\nmetadata:\n  name: db\ndata:\n  user: {}\n",
+    "any data of a secret of Kubernetes": "stringData:\n  user: {}\n",
+    "a table between lines": " name | password \n------+---------\n ada  | {}\n",
+    "a table in a box": "+----+----+\n| a | token |\n+----+----+\n| 1 | {} |",
+    "columns between blanks": "NAME   PASSWORD   AGE\nada    {}   3d\n",
+    "the next cell of HTML": "<tr><th>API key</th><td>{}</td></tr>",
+    "an element with its name": '<string name="api_key">{}</string>',
+    "wide letters": "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44\uff1a{}",
+    "an anchor of YAML": "password: &pw {}\nother: *pw",
+    "a tag of YAML": "password: !vault {}",
+    "a comment before a value": '{"password": /* of ada */ "{}"}',
+    "a name with a type": 'val apiKey: String = "{}"',
+    "a name with a type of VB": 'Dim password As String = "{}"',
+    "the only argument of a call": "SecretStr('{}')",
+    "a setter": 'config.setPassword("{}");',
+    "a login of two arguments": "HTTPBasicAuth('ada', '{}')",
+    "a call around a value": 'let token = String::from("{}");',
+    "a default of a variable": 'variable "db_password" {\n  default = "{}"\n}',
+    "a call with other arguments": "os.setenv('API_KEY', '{}', 1)['x']",
+    "a secure string": 'ConvertTo-SecureString "{}" -AsPlainText',
+    "a dump of PHP": 'array(1) {\n  ["password"]=>\n  string(28) "{}"\n}',
+    "a serialized array of PHP": 's:8:"password";s:28:"{}";',
+    "a pair of Lisp": '((password . "{}"))',
+    "an assignment of R": 'password <- "{}"',
+    "dots in front of a value": "Password........: {}",
+    "a joined login of curl": "curl -uada:{} https://h.example",
+    "a login within an encoded URL": "next=https%3A%2F%2Fa.example%2F%3Ftoken%3D{}",
+    "the password for a user of MySQL": "SET PASSWORD FOR 'ada'@'h' = '{}'",
+}
+_IN_LETTERS = {
+    "YAML": "user: ada\npassword: {}\n",
+    "an item of YAML": "- password: {}\n- user: x",
+    "a difference": "-password: old\n+password: {}",
+    "a hit of grep": "config.yml:12:  password: {}",
+    "a Dockerfile": "FROM x\nENV APP_SECRET {}\nRUN y",
+    "a variable of a shell": "set -x API_TOKEN {}",
+    "the last option": "mongosh --username ada --password {}",
+    "an option before others": "gpg --batch --passphrase {} -d x.gpg",
+    "a quoted word": "Login failed with password '{}'",
+    "a word between backticks": "the password `{}` is expired",
+    "a name in front of a quote": 'storePassword "{}"',
+    "a directive": 'proxy_set_header Authorization "Bearer {}";',
+    "an option for Windows": "tool.exe /password:{} /x",
 }
 HARMLESS = [
     "KeyError: 'city'",
@@ -270,6 +334,14 @@ HARMLESS = [
     "secret/data/app1/config2",
     "client key rotation us-east-1a",
     '{"key": "color", "value": "red"}', "verification code sent to +4917012345", "argon2id$m", "pass@1: 0.87",
+    "authority: example.org", "auth_url=https://login.example/authorize", "password_changed_at: 2024-01-01",
+    "key_size=2048", "hotkey: ctrl+k", "password = os.environ['PASSWORD']", "api_key = settings.api_key",
+    "self.password = password", "connect(password=password)", "const token = await getToken();",
+    "let secret = process.env.SECRET;", "token = tokens[0]", "password: 'string'", "--key-size 2048",
+    "secretName: db-secret", "secretKeyRef:\n  name: db\n  key: password", "tokens_per_second: 45.2",
+    "    pass  # nothing to do\n    pass  # nor here", "cat /etc/passwd | head", "class Token {\n  size = 12345\n}",
+    "INSERT INTO t (id, name) VALUES (1, 'ada')", "monkey: banana99x", "token = get_token('main1234')",
+    "Unexpected token 'IDENTIFIER' at line 4", "password: {{ db_password }}", "(name, password), later ('ab', 'cd')",
 ]  # fmt: skip
 
 
@@ -278,6 +350,22 @@ def test_what_a_text_gives_to_a_telling_name_is_struck_out_however_it_is_written
     left = without_keys(WRITTEN[name].replace("{}", PLANTED))
     assert PLANTED not in left
     assert "***" in left
+    assert without_keys(left) == left
+
+
+@pytest.mark.parametrize("text", [*WRITTEN.values(), *_IN_LETTERS.values(), "AKIAABCDEFGHIJKLMNOP"])
+def test_no_arguments_with_a_text_that_shows_a_secret_are_passed_over(text: str) -> None:
+    assert may_show_secrets(canonical_json({"a": text.replace("{}", PLANTED), "b": 1}), fields=2)
+
+
+def test_arguments_of_single_words_need_no_second_look() -> None:
+    assert not may_show_secrets('{"city":"Paris","days":3.5,"metric":true}', fields=3)
+
+
+@pytest.mark.parametrize("name", _IN_LETTERS)
+def test_a_secret_of_letters_is_struck_out_where_the_syntax_shows_it(name: str) -> None:
+    left = without_keys(_IN_LETTERS[name].replace("{}", "correcthorse"))
+    assert "correcthorse" not in left
     assert without_keys(left) == left
 
 
@@ -297,6 +385,12 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
         "see eyJhbGciOi" * 3_500,
         "{6hJ0x?code=404" * 1_300,
         "password " * 5_000,
+        "password|x\n" * 2_000,
+        "auth: {" * 6_000,
+        "({[<a" * 8_000 + "token",
+        "<password " * 4_000,
+        "\\'token\\" * 4_000,
+        "(password, 'x') " * 1_500,
     ],
     ids=lambda text: text[:20],
 )

@@ -62,6 +62,52 @@ CASES = [
         {"arguments": {"argv": ["psql", "--password", "abcd", "--token", "-v", "--user", "ada"]}},
         {"arguments": {"argv": ["psql", "--password", GONE, "--token", "-v", "--user", "ada"]}},
     ),
+    Case(
+        "lists side by side",
+        {"arguments": {"names": ["user", "password"], "values": ["ada", "x"], "sort": ["user", "age"]}},
+        {"arguments": {"names": ["user", "password"], "values": ["ada", GONE], "sort": ["user", "age"]}},
+    ),
+    Case(
+        "rows beside the names of their columns",
+        {"arguments": {"columns": [{"name": "user"}, {"name": "token"}], "rows": [["ada", "x"], ["bob", "y"]]}},
+        {"arguments": {"columns": [{"name": "user"}, {"name": "token"}], "rows": [["ada", GONE], ["bob", GONE]]}},
+    ),
+    Case(
+        "values below the head of a table, and behind names in rows of two",
+        {"arguments": {"a": [["user", "api key"], ["ada", "x"]], "b": [["user", "ada"], ["password", "x"]]}},
+        {"arguments": {"a": [["user", "api key"], ["ada", GONE]], "b": [["user", "ada"], ["password", GONE]]}},
+    ),
+    Case(
+        "a value beside a mark, a question, a name of a secret",
+        {
+            "arguments": [
+                {"name": "a", "sensitive": True, "newValue": "x"},
+                {"question": "What is your password?", "answer": "x"},
+                {"secret_name": "a", "value": "x"},
+                {"title": "Password rules", "text": "x"},
+                {"path": "src/auth/login.py", "content": "x"},
+            ]
+        },
+        {
+            "arguments": [
+                {"name": "a", "sensitive": True, "newValue": GONE},
+                {"question": "What is your password?", "answer": GONE},
+                {"secret_name": "a", "value": GONE},
+                {"title": "Password rules", "text": "x"},
+                {"path": "src/auth/login.py", "content": "x"},
+            ]
+        },
+    ),
+    Case(
+        "headers in lists",
+        {"arguments": {"headers": ["X-Tenant: x", "Accept: x"], "extra_headers": [{"name": "X-Tenant", "value": "x"}]}},
+        {"arguments": {"headers": [GONE, "Accept: x"], "extra_headers": [{"name": "X-Tenant", "value": GONE}]}},
+    ),
+    Case(
+        "names that only contain a telling word",
+        {"arguments": {"hockey": "x", "auth_type": "x", "password_length": 12, "pinCount": 8, "authority": "x"}},
+        {"arguments": {"hockey": "x", "auth_type": "x", "password_length": 12, "pinCount": 8, "authority": "x"}},
+    ),
     Case("tokens", {"arguments": {"tokens": ["x"]}}, {"arguments": {"tokens": GONE}}),
     Case(
         "a count of tokens",

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,30 @@ async def test_options_of_a_plugin_are_those_of_its_tools(tmp_path: Path, monkey
     assert (set(options.tags), options.metadata["owner"]) == ({"read"}, "ops")
     assert options.env_vars == (EnvVar("SHOWN"),)
     assert options.retry == ToolRetryConfig(max_retries=2)
+
+
+TOKEN = "hunter2-and-more"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${TOKEN}", "{preset: '${TOKEN}'}", "{plugins: ['${TOKEN}']}", "{plugins: [{path: a, timeout: '${TOKEN}'}]}",
+        "{plugins: [{path: a, callers: ['${TOKEN:-x}']}]}", "{work_dir: {a: '${env:TOKEN}'}}",
+        "{plugins: [{path: a, args: 'x${TOKEN}y'}]}",
+    ],
+)  # fmt: skip
+def test_an_error_shows_no_value_of_a_variable(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"can't be used:\n- tools") as caught:
+        load_tools(written(tmp_path, f"tools: {text}"), environment={"TOKEN": TOKEN})
+    assert TOKEN not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "settings", ['path: "a\\0b"', 'path: PYTHON, args: ["a\\0b"]', 'path: PYTHON, env: {A: "a\\0b"}']
+)
+async def test_a_null_byte_is_an_error_of_ours(settings: str, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="has a null byte"):
+        async with load_tools(written(tmp_path, f"tools: {{plugins: [{{{settings}}}]}}")):
+            pass

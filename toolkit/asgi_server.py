@@ -1,17 +1,75 @@
-"""Serves a web application with uvicorn, reports when it is reachable, and shuts down cleanly when cancelled."""
+"""Serves a web application with uvicorn, reports when it is reachable, and shuts down cleanly when cancelled.
+
+Requests must arrive in time, head and body.
+"""
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolkit.errors import ConfigurationError
 
+_logger = logging.getLogger("toolkit.serving")
 _CLOSE_SECONDS = 5.0
 _KEEP_ALIVE_SECONDS = 15  # longer than clients, which would otherwise send on connections that are closing
+_HEAD_SECONDS = 15.0
+_BODY_SECONDS = 30.0
+
+
+async def answer_in_time(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Have an application answer a request; one that is not whole in time ends with status 408.
+
+    A client that disconnects before is no error.
+    """
+    if scope["type"] != "http":
+        await app(scope, receive, send)
+        return
+    request = _TimedRequest(receive, send)
+    try:
+        await app(scope, request.receive, request.send)
+    except ClientDisconnect:
+        if request.is_late and not request.is_answered:
+            await request.send({"type": "http.response.start", "status": 408, "headers": []})
+            await request.send({"type": "http.response.body"})
+        else:
+            _logger.debug("a client went away before its request was whole")
+
+
+class _TimedRequest:
+    """A request that the application sees as one whose client went away, if it is not whole in time."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._deadline = anyio.current_time() + _BODY_SECONDS
+        self._is_whole = False
+        self.is_late = self.is_answered = False
+
+    async def receive(self) -> Message:
+        """Return the next message of the request."""
+        if self._is_whole:
+            return await self._receive()
+        with anyio.move_on_after(self._deadline - anyio.current_time()):
+            message = await self._receive()
+            self._is_whole = not message.get("more_body", False)
+            return message
+        self.is_late = True
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer."""
+        self.is_answered = True
+        if self.is_late and message["type"] == "http.response.start":
+            message = {**message, "status": 408}
+        await self._send(message)
 
 
 async def serve_app(
@@ -32,6 +90,7 @@ async def serve_app(
     """
     try:
         import uvicorn  # noqa: PLC0415 - few programs serve anything
+        from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415
     except ImportError as error:
         raise ConfigurationError("uvicorn is not installed: pip install 'toolkit-sdk[ui]' or [mcp]") from error
 
@@ -48,10 +107,37 @@ async def serve_app(
                 end_streams()
             await super().shutdown(sockets)
 
+    class Protocol(H11Protocol):
+        """Ends a connection whose next head is not whole in time: uvicorn waits for ever."""
+
+        _timer: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head(None)
+
+        def on_response_complete(self) -> None:
+            answered = self.cycle
+            super().on_response_complete()
+            self._await_head(answered)
+
+        def _await_head(self, answered: object) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(_HEAD_SECONDS, self._end_slow_head, answered)
+
+        def _end_slow_head(self, answered: object) -> None:
+            if self.cycle is answered:
+                self.transport.close()
+
     config = uvicorn.Config(
-        app,
+        partial(answer_in_time, app),
         host=host,
         port=port,
+        http=Protocol,  # bounds the length of a head
+        ws="none",
+        proxy_headers=False,  # anybody on this machine could choose an address
+        interface="asgi3",
         log_config=None,
         timeout_graceful_shutdown=1,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,

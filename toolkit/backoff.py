@@ -1,4 +1,4 @@
-"""Retries: the formula of the pause before each, and the one place that runs them.
+"""Retries: the formula of the pause before each, what a server asks for (``Retry-After``), and what runs them.
 
 These are retries of requests and calls, a finite number of times. Starting an ended process or a lost connection with
 the next call, going on with a paused turn, and waiting for a lock are other things.
@@ -7,7 +7,9 @@ the next call, going on with a paused turn, and waiting for a lock are other thi
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -36,6 +38,31 @@ def backoff_pause(retry: int, *, initial: float, longest: float, multiplier: flo
     except OverflowError:
         pause = longest
     return pause * factor
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait, from milliseconds, seconds or a date; None if it does not.
+
+    Args:
+        headers: The headers of its response, with names in lower case.
+    """
+    for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        seconds = read_seconds(headers.get(header, ""))
+        if seconds is not None:
+            return seconds / unit
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_seconds(text: str) -> float | None:
+    """Return the number that a server has written, or zero for a negative one; None if it is no finite number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 async def run_again(

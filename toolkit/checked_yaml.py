@@ -6,12 +6,13 @@ Without limits, a few lines can expand beyond all memory, or take very long to r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, naming_extra
+from toolkit.redaction import without_secrets
 from toolkit.schema import function_schema
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.schema.problems import value_at
@@ -21,7 +22,11 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _DEEPEST = 200
 _TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _MOST_ALIASES = 10_000
+_MOST_MERGED = 500_000  # entries; unlike aliases, merge keys make copies
 _LONG_NUMBER = re.compile(r"[-+0-9_:.,eExXoObBa-fA-F]{1000,}")
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_LONG_KEY = 17
+_MOST_LONG_KEYS = 1_000
 _BOOLEAN_WORDS = "YAML reads yes, no, on and off as true and false: write them in quotes where they are words."
 
 
@@ -47,7 +52,9 @@ def read_yaml_file(path: Path, *, most_parts: int = 5_000) -> Any:
         raise ConfigurationError(f"{path} can't be read: {error}") from error
 
 
-def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], path: Path) -> dict[str, Any]:
+def check_sections(
+    sections: Mapping[str, Any], reader: Callable[..., None], path: Path, *, secrets: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return the sections of a file as objects of the types that the parameters of `reader` have.
 
     ::
@@ -60,6 +67,7 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
         sections: The content of the file, by the name of a parameter.
         reader: A function that is not called; its hints and defaults are those of the sections.
         path: The file, for errors.
+        secrets: The texts that errors do not show.
 
     Raises:
         ConfigurationError: A section is not of its type, is missing or unknown; the error gives the place of each
@@ -70,7 +78,8 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
     except InvalidArgumentsError as error:
         has_booleans = any(isinstance(value_at(sections, place), bool) for place in error.paths)
         words = [_BOOLEAN_WORDS] if has_booleans else []
-        raise ConfigurationError("\n".join([f"{path} can't be used:", *error.lines, *words])) from error
+        lines = [without_secrets(line, secrets) for line in error.lines]
+        raise ConfigurationError("\n".join([f"{path} can't be used:", *lines, *words])) from None
 
 
 class YamlTooLargeError(ValueError):
@@ -94,7 +103,8 @@ def load_yaml(
             takes for true.
 
     Raises:
-        YamlTooLargeError: It holds more, has more than 10,000 aliases, or is nested more than 200 deep.
+        YamlTooLargeError: It holds more, has more than 10,000 aliases, merges more than 500,000 entries, or is nested
+            more than 200 deep.
         UnclearKeyError: A key is ambiguous.
         yaml.YAMLError: It is not YAML.
         ValueError: A value does not fit its tag.
@@ -128,12 +138,14 @@ def _make_bounded_loader(safe: Any) -> Any:
     base: Any = safe if issubclass(safe, Composer) else type("ComposingLoader", (Composer, safe), {})
 
     class BoundedLoader(base):  # type: ignore[misc]  # its class is known at run time only
+        flatten_mapping = _bound_merges(base.flatten_mapping)
+
         def __init__(self, text: str, most_parts: int, *, has_clear_keys: bool) -> None:
             cast("Any", safe).__init__(self, text)
             self.anchors: dict[str, Any] = {}
             self._most_sizes = 2 * most_parts
             self._has_clear_keys = has_clear_keys
-            self._aliases = self._parts = 0
+            self._aliases = self._parts = self.merged = 0
             self._open: list[int] = []  # the sizes of the open collections so far
             self._sizes: dict[int, int] = {}  # the expanded size of each node, by its id
 
@@ -152,8 +164,8 @@ def _make_bounded_loader(safe: Any) -> Any:
                 self._open[-1] += size
             if size > self._most_sizes:
                 raise YamlTooLargeError(f"its aliases stand for more than {self._most_sizes // 2:,} values")
-            if self._has_clear_keys and node.id == "mapping":
-                _check_keys(node)
+            if node.id == "mapping":
+                _check_keys(node, are_clear=self._has_clear_keys)
             return node
 
         def _check_event(self, event: Any) -> None:
@@ -171,7 +183,26 @@ def _make_bounded_loader(safe: Any) -> Any:
     return BoundedLoader
 
 
-def _check_keys(mapping: Any) -> None:
+def _bound_merges(flatten: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a loader's `flatten_mapping` that stops where the merge keys have made too many copies."""
+
+    def flatten_mapping(loader: Any, node: Any) -> None:
+        own = len(node.value)
+        flatten(loader, node)
+        loader.merged += len(node.value) - own
+        if loader.merged > _MOST_MERGED:
+            raise YamlTooLargeError(f"its merge keys stand for more than {_MOST_MERGED:,} entries")
+
+    return flatten_mapping
+
+
+def _check_keys(mapping: Any, *, are_clear: bool) -> None:
+    # Numbers beyond 2**61 may all have the same hash: an object of as many keys takes the square of their time.
+    numbers = [key for key, _ in mapping.value if key.tag in _NUMBERS and len(key.value) >= _LONG_KEY]
+    if len(numbers) > _MOST_LONG_KEYS:
+        raise YamlTooLargeError(f"it has more than {_MOST_LONG_KEYS:,} keys that are numbers of {_LONG_KEY} characters")
+    if not are_clear:
+        return
     lines: dict[tuple[str, str], int] = {}
     for key, _ in mapping.value:
         if key.id != "scalar" or key.tag == "tag:yaml.org,2002:merge":
@@ -184,27 +215,29 @@ def _check_keys(mapping: Any) -> None:
         lines[key.tag, key.value] = line
 
 
-def expand_variables(value: Any, environment: Mapping[str, str], place: str) -> Any:
+def expand_variables(value: Any, environment: Mapping[str, str], place: str, used: set[str] | None = None) -> Any:
     """Return a value with ``${NAME}``, ``${env:NAME}`` and ``${NAME:-default}`` in its texts replaced.
 
     Args:
         value: Read from a file.
         environment: The variables.
         place: Where it stands, for errors.
+        used: Receives the values of the variables that were replaced.
 
     Raises:
         ConfigurationError: A variable is not set, and has no default.
     """
+    used = set() if used is None else used
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _read_variable(found, environment, place), value)
+        return _VARIABLE.sub(lambda found: _read_variable(found, environment, place, used), value)
     if is_object(value):
-        return {key: expand_variables(inner, environment, f"{place}.{key}") for key, inner in value.items()}
+        return {key: expand_variables(inner, environment, f"{place}.{key}", used) for key, inner in value.items()}
     if is_array(value):
-        return [expand_variables(inner, environment, f"{place}.{number}") for number, inner in enumerate(value)]
+        return [expand_variables(inner, environment, f"{place}.{number}", used) for number, inner in enumerate(value)]
     return value
 
 
-def _read_variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
+def _read_variable(found: re.Match[str], environment: Mapping[str, str], place: str, used: set[str]) -> str:
     name, default = found[1], found[2]
     value = environment.get(name)
     if not value and default is not None:
@@ -213,4 +246,5 @@ def _read_variable(found: re.Match[str], environment: Mapping[str, str], place: 
         raise ConfigurationError(
             f"{place} needs the environment variable {name}, which is not set: set it, or write ${{{name}:-default}}"
         )
+    used.add(value)
     return value

@@ -80,6 +80,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+_LONGEST_SOURCE_MESSAGE = 4_000
+
+
 class ToolkitError(Exception):
     """The root of all exceptions that this library raises on purpose.
 
@@ -452,7 +455,17 @@ class BadResponseError(ProviderError):
 
 
 class SourceError(ToolkitError):
-    """Tools of a source could not be loaded or called."""
+    """Tools of a source could not be loaded or called.
+
+    Args:
+        message: It may quote the source: the middle of a long one is left out, and lone surrogates are replaced.
+    """
+
+    def __init__(self, message: str) -> None:
+        half = _LONGEST_SOURCE_MESSAGE // 2
+        whole = len(message) <= _LONGEST_SOURCE_MESSAGE
+        shown = message if whole else f"{message[:half]} [...] {message[-half:]}"
+        super().__init__(shown.encode("utf-8", "replace").decode())
 
 
 class McpError(SourceError):

@@ -36,9 +36,10 @@ def escape_in_json(text: str) -> str:
 def escape_in_name(name: str) -> str:
     """Return a name as it is where all of it is seen, else in quotes, with escapes as in a string of Python.
 
-    A name that begins with a quote is quoted, too, so that it can't pass for another one with escapes.
+    A name in quotes is quoted again, so that it can't pass for another one with escapes.
     """
-    if not name.startswith('"') and ((name.isascii() and name.isprintable()) or not any(map(is_hidden, name))):
+    is_quoted = len(name) > 1 and name[0] == name[-1] == '"'
+    if not is_quoted and ((name.isascii() and name.isprintable()) or not any(map(is_hidden, name))):
         return name
     return '"' + "".join(map(_escape_character, name)) + '"'
 

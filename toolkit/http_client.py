@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import ssl
 import zlib
@@ -15,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,6 +26,7 @@ from anyio.lowlevel import checkpoint
 
 from toolkit.errors import ConfigurationError
 from toolkit.redaction import without_credentials
+from toolkit.settings import check_setting
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
 """The value of ``Accept-Encoding``: the encodings that are decompressed in bounded steps."""
@@ -35,22 +37,28 @@ UNSENT: tuple[type[Exception], ...] = (httpx2.HTTPError, httpx2.InvalidURL, Valu
 MOST_REPLY_BYTES = 64 * 2**20
 """The limit of a response, compressed and decompressed: more than the largest image that a model generates."""
 
-MOST_ERROR_BYTES = 256 * 2**10
+MOST_ERROR_BYTES = 32 * 2**10
 """The limit of the body of an error response; the rest is not read."""
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The names of headers that HTTP has."""
 
 _MOST_JSON_PARTS = 4_000_000  # a few hundred megabytes as Python objects
 _LARGE_JSON = 2**20
 _LONGEST_HEADER = 8_000
 _MOST_HEADERS = 1_000  # the client copies each several times, and parses it as a cookie
 _STEP = 2**16
-_TURN_BYTES = 2**22
 _FROM_CALLER = "toolkit.from_caller"
+_PIECES_IN_A_ROW = 50
 _WINDOW_BITS = {
     "gzip": (zlib.MAX_WBITS | 16,),
     "x-gzip": (zlib.MAX_WBITS | 16,),
     "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS),
 }
 _SCHEME_PORTS = {"http": 80, "https": 443}
+_PUBLIC_NAME = re.compile(r"[\w-]+(\.[\w-]+)+")
+_INNER_DOMAINS = (".localhost", ".local", ".internal", ".home.arpa")  # reserved for use within a machine or network
+_PUBLIC_IPV6 = IPv6Network("2000::/3")
 
 
 class ReplyTooLargeError(ValueError):
@@ -73,7 +81,7 @@ class BoundedBody:
         is_read = response.is_stream_consumed  # a custom transport may have read the body
         self.raw: AsyncIterator[bytes] = response.aiter_bytes() if is_read else response.aiter_raw()
         self._most_bytes = most_bytes
-        self._received = self._given = 0
+        self._received = self._given = self._count = 0
         self._unpack = _keep_as_is if is_read else _find_unpacker(response)
         self._pieces: Iterator[bytes] = iter(())
 
@@ -82,17 +90,22 @@ class BoundedBody:
 
     async def __anext__(self) -> bytes:
         while True:
+            await self.give_turn()
             piece = next(self._pieces, None)
             if piece is not None:
                 self._given += len(piece)
                 self._check_size(self._given)
-                if self._given % _TURN_BYTES < len(piece):  # other tasks run while a small piece becomes large
-                    await checkpoint()
                 return piece
             packed = await anext(self.raw)
             self._received += len(packed)
             self._check_size(self._received)
             self._pieces = self._unpack(packed)
+
+    async def give_turn(self) -> None:
+        """Let other tasks run now and then: a packet may have thousands of chunks, or be a bomb."""
+        self._count += 1
+        if self._count % _PIECES_IN_A_ROW == 0:
+            await checkpoint()
 
     def _check_size(self, size: int) -> None:
         if size > self._most_bytes:
@@ -286,10 +299,9 @@ async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPL
 @asynccontextmanager
 async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> AsyncGenerator[BoundedBody]:
     """Yield the pieces of a response; the connection and all generators are closed at the end."""
-    raw: AsyncIterator[bytes] | None = None
+    body: BoundedBody | None = None
     try:
         body = BoundedBody(response, most_bytes=most_bytes)
-        raw = body.raw
         yield body
     finally:
         with anyio.CancelScope(shield=True):
@@ -297,8 +309,9 @@ async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY
             # Nested generators of the HTTP client are still suspended. Only an error from the closed connection, after
             # the data received already, ends them all; trio warns of those left to the garbage collector.
             with suppress(Exception):
-                while raw is not None:
-                    await anext(raw)
+                while body is not None:
+                    await body.give_turn()
+                    await anext(body.raw)
 
 
 def check_json_parts(text: bytes) -> None:
@@ -309,6 +322,22 @@ def check_json_parts(text: bytes) -> None:
     """
     if len(text) > _LARGE_JSON and text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_JSON_PARTS:
         raise ReplyTooLargeError(f"the reply has more than {_MOST_JSON_PARTS} parts and was not read")
+
+
+def check_headers(headers: Mapping[str, str] | None) -> None:
+    """Check that a request can carry headers; errors do not show their values, since one may be a secret.
+
+    Raises:
+        ConfigurationError: One can't be sent.
+    """
+    check_setting("headers", headers, Mapping, None)
+    for name, value in (headers or {}).items():
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
+            raise ConfigurationError(f"the header '{name}' must be text, not a {type(value).__name__}")
+        if not HEADER_NAME.fullmatch(name):
+            raise ConfigurationError("the name of a header has letters that no header can hold")
+        if not value.isascii() or not value.isprintable() or value != value.strip():
+            raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
 
 
 def split_url(url: str, what: str) -> SplitResult:
@@ -345,19 +374,31 @@ def origin_of(url: str | httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def is_inner_host(host: str) -> bool:
-    """Return True if a host's name denotes this machine or its network, such as a cloud's metadata server."""
+    """Return True if a host's name denotes this machine or its network, such as a cloud's metadata server.
+
+    So do names that no public server has, which resolvers and proxies may read in their own way.
+    """
     name = host.strip("[]").rstrip(".").lower()
     try:
-        address: IPv4Address | IPv6Address = ip_address(name.partition("%")[0])
+        return is_inner_address(ip_address(name.partition("%")[0]))
     except ValueError:
-        if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa")):
+        if not _PUBLIC_NAME.fullmatch(name) or name.endswith(_INNER_DOMAINS):
             return True
         try:
-            address = IPv4Address(socket.inet_aton(name))  # also 127.1 and 0x7f.0.0.1, as resolvers do
+            return is_inner_address(IPv4Address(socket.inet_aton(name)))  # also 127.1 and 0x7f.0.0.1, as resolvers do
         except (OSError, UnicodeError):
             return False
-    mapped = address.ipv4_mapped or address.sixtofour if isinstance(address, IPv6Address) else None
-    return not (mapped or address).is_global
+
+
+def is_inner_address(address: IPv4Address | IPv6Address) -> bool:
+    """Return True unless an address is one of the public internet."""
+    if isinstance(address, IPv4Address):
+        return not address.is_global or address.is_multicast
+    embedded = address.ipv4_mapped or address.sixtofour
+    if embedded is not None:
+        return is_inner_address(embedded)
+    # Outside the range of public hosts there are other ways to write an IPv4 address, such as 64:ff9b::7f00:1.
+    return not address.is_global or address not in _PUBLIC_IPV6
 
 
 def may_redirect(start: httpx2.URL, url: httpx2.URL) -> bool:

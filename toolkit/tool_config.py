@@ -144,11 +144,12 @@ def load_tools(
     file = Path(path)
     section = _read_tools_section(file)
     environment = os.environ if environment is None else environment
-    expanded = expand_variables(section, environment, f"{file}: tools")
+    used = set[str]()
+    expanded = expand_variables(section, environment, f"{file}: tools", used)
 
     def read(tools: ToolConfig) -> None: ...
 
-    config: ToolConfig = check_sections({"tools": expanded}, read, file)["tools"]
+    config: ToolConfig = check_sections({"tools": expanded}, read, file, secrets=used)["tools"]
     return _open_tools(config, file.absolute().parent)
 
 

@@ -522,6 +522,8 @@ class _TracedRun(Middleware[object]):
     async def around_call(self, call: CallInfo[object], proceed: CallProceed) -> ToolOutput:
         """Make a span of one call that runs, and its tool's work a child of it."""
         self._calls += 1
+        if secrets := call.secrets:  # of a run that was restored, no message with them is written
+            self._scrubber.secrets |= secrets
         attributes: dict[str, AttributeValue] = {_OPERATION: "execute_tool", _TOOL_NAME: call.tool_name}
         attributes[_TOOL_TYPE] = "function"
         shows_words, began = self._tracing.content != "none", time.perf_counter()

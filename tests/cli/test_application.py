@@ -118,6 +118,13 @@ def test_warnings_of_the_library_are_notes_of_a_line_and_crashes_are_no_tracebac
     assert "Traceback" in run("call", "some_tools.py", "fall", "--traceback").err
 
 
+def test_the_traceback_of_a_module_shows_no_secret(run: Run, file: Path) -> None:
+    file.write_text("raise ValueError('down at https://ada:plant-7149@host.example/x')\n")
+    ran = run("tools", "some_tools.py")
+    assert "ValueError: down at https://***@host.example" in ran.err
+    assert "7149" not in ran.err
+
+
 def test_the_shell_is_offered_commands_sources_and_the_tools_of_a_file_that_is_not_run(file: Path) -> None:
     file.write_text(file.read_text() + "\nraise AssertionError\n@tool(name='other')\ndef odd(): ...\n")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.fuzzing.harness import Target, bend, run_in_loop
 
-__all__ = ["GREETING", "QUIET_LOGGERS", "TALK", "TARGETS", "Peer", "start_peer_instead", "use_mcp"]
+__all__ = ["GREETING", "QUIET_LOGGERS", "TALK", "TARGETS", "Peer", "mcp_http_target", "start_peer_instead", "use_mcp"]
 
 _EVER = 1_000_000.0
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from toolkit import ProviderError
+from toolkit.backoff import read_retry_after
 from toolkit.errors import (
     BadResponseError,
     ContentFilteredError,
@@ -16,7 +17,7 @@ from toolkit.errors import (
 )
 from toolkit.providers import provider_error
 from toolkit.providers.adapter import is_loopback
-from toolkit.providers.failures import Failures, retry_after_of
+from toolkit.providers.failures import Failures
 from toolkit.redaction import without_credentials
 
 SECRET = "sk-very-secret-0123456789"
@@ -196,7 +197,21 @@ def test_a_cause_that_repeats_the_key_is_left_out_of_the_traceback() -> None:
     ],
 )
 def test_the_time_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after_of(headers) == seconds
+    assert read_retry_after(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [("34.5s", 34.5), ("-1s", 0), ("1e400s", None), ("nans", None), ("infs", None), ("x", None), (5, None)],
+)
+def test_the_time_to_wait_in_a_body_is_read(delay: object, seconds: float | None) -> None:
+    body = {"error": {"message": "slow", "details": [{"retryDelay": delay}]}}
+    assert provider_error("acme", 429, {}, body).retry_after == seconds
+
+
+def test_a_servers_words_are_shown_without_what_a_terminal_would_obey() -> None:
+    body = {"error": {"message": "slow \ud83d\x1b[2J down"}}
+    assert str(provider_error("acme", 429, {}, body)).endswith("slow down")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import json
 import os
+import random
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import anyio
 import pytest
 
 from tests.builtin.calls import call, error_of, text_of
+from tests.loop_turns import LONGEST_TURN, longest_turn
 from toolkit import FunctionTool, ToolCall, ToolRegistry
 from toolkit.builtin import (
     RootFolder,
@@ -27,6 +30,7 @@ from toolkit.builtin import (
 )
 from toolkit.builtin.root_folder import exchange_files
 from toolkit.errors import ToolFailedError
+from toolkit.schema.nodes import is_object
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +103,7 @@ async def test_no_message_has_a_name_with_what_is_hidden_in_it(
         file.truncate(11_000_000)
     tool = make(tmp_path)
     result = await call(tool, path=name, **arguments)
-    diff = result.details.get("diff", "") if isinstance(result.details, Mapping) else ""
+    diff: str = result.details.get("diff", "") if is_object(result.details) else ""
     assert all(character.isprintable() or character == "\n" for character in f"{result.text}{diff}"), ascii(result.text)
 
 
@@ -329,11 +333,37 @@ async def test_a_configuration_that_never_ends_holds_nothing(config: str, tmp_pa
         case "an endless file":
             place.symlink_to("/dev/zero")
         case "many settings":
-            place.write_text("[x]\n" + "a = b c;d\n" * 25_000)
+            place.write_text("[x]\n" + "a = b c;d\n" * 18_000)
         case _:
-            place.write_text(f"[x]\na = {'../a/' * 50_000}\n")
+            place.write_text(f"[x]\na = {'../a/' * 38_000}\n")
     with anyio.fail_after(30):
         await text_of(write_file_tool(tmp_path), path="main.py", content="x")
+
+
+DICE = random.Random(1)
+LINES = ["\n".join(DICE.choices("ab", k=199)) for _ in range(200)]
+EDITS = [{"old_text": old, "new_text": new} for old, new in zip(LINES[::2], LINES[1::2], strict=True)]
+LONG_CALLS: dict[str, tuple[Callable[[Path], FunctionTool[object, ..., Any]], dict[str, object]]] = {
+    "many edits of many lines": (edit_file_tool, {"path": ".env", "edits": EDITS}),
+    "a long configuration": (write_file_tool, {"path": "src/a/main.py", "content": "x"}),
+    "a path of many parts": (write_file_tool, {"path": "abc/" * 200_000, "content": "x"}),
+    "a path of long parts": (write_file_tool, {"path": f"{'é' * 250}/" * 250 + "a", "content": "x"}),
+    "a long name": (write_file_tool, {"path": "é" * 400_000, "content": "x"}),
+}
+
+
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_no_call_of_a_file_tool_holds_the_event_loop(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("[x]\n" + "a = b/a ../src/b/a b/src;c/a\n" * 6_800)
+    make, arguments = LONG_CALLS[name]
+
+    async def run(path: str | None = None) -> None:
+        call = ToolCall("1", make(tmp_path).definition.name, json.dumps(arguments if path is None else {"path": path}))
+        await ToolRegistry[object]([make(tmp_path)]).execute(call, object(), approve=lambda _: False)
+
+    longest_turn(partial(run, "a"))  # what is imported late
+    assert longest_turn(run) < LONGEST_TURN
 
 
 async def test_a_path_of_endless_length_is_refused_at_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A process of its own that attacks the one that started it: an attack a row. Nothing but JSON crosses."""
 
 import functools
+import inspect
 import json
 import os
 import pickle
@@ -235,6 +236,20 @@ async def test_what_a_function_writes_to_the_parent_is_no_answer_and_reaches_no_
             assert "STOLEN" not in told, name
             after = await run_isolated(speak, json.dumps({"data": "", "how": "go on"}))
             assert after.text == "answered", name
+
+
+def answer_twice(how: str) -> str:
+    """Write an answer to this call to whatever could lead to the parent, then end, or return another."""
+    request = next(each.frame.f_locals["request"] for each in inspect.stack() if "request" in each.frame.f_locals)
+    forged = frame(json.dumps({"id": request["id"], "output": '{"content": "forged"}'}).encode())
+    return speak(forged.hex(), how)
+
+
+@pytest.mark.parametrize("how", ["go on", "end"])
+async def test_a_forged_answer_to_a_call_fails_no_other_call(how: str) -> None:
+    with anyio.fail_after(120):
+        assert (await run_isolated(answer_twice, json.dumps({"how": how}))).text == "forged"
+        assert (await run_isolated(speak, json.dumps({"data": "", "how": "go on"}))).text == "answered"
 
 
 def module_level(n: int) -> int:

@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import math
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +21,7 @@ from anyio.lowlevel import checkpoint
 from mcp import MCPError
 from mcp.client.auth import OAuthFlowError
 from mcp.server import ServerRequestContext
+from mcp.shared.message import SessionMessage
 
 from tests.sources.mcp.memory_server import MemoryServer, listed, text
 from toolkit import (
@@ -34,10 +37,13 @@ from toolkit import (
     UsageLimits,
     tool_loop,
 )
+from toolkit.calls.events import ToolEvent, ToolProgress
 from toolkit.chat import ChatResponse
 from toolkit.errors import McpError
 from toolkit.http_client import MOST_ERROR_BYTES, BoundedClient, ReplyTooLargeError
-from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools, oauth_login
+from toolkit.sources import ServerLimits
+from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools, oauth_login, stdio
+from toolkit.sources.mcp.session import watch_transport
 from toolkit.sources.mcp.tools import Questions
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
@@ -240,6 +246,61 @@ async def test_pages_without_end_are_refused() -> None:
     with anyio.fail_after(120), pytest.raises(McpError, match="more than 100 pages"):
         async with mcp_tools(server):
             pass
+
+
+async def test_lists_that_are_too_large_together_are_refused() -> None:
+    server = MemoryServer(
+        [(listed(f"tool_{number}", title="x" * 19_000), nothing) for number in range(60)], page_size=10
+    )
+    limits = ServerLimits(output_size=1_000_000)
+    with anyio.fail_after(120), pytest.raises(McpError, match="lists more than 1,000,000 bytes"):
+        async with mcp_tools(server, limits=limits):
+            pass
+
+
+async def test_reports_of_a_server_are_short() -> None:
+    async def work(ctx: ServerRequestContext[Any, Any], arguments: dict[str, Any]) -> wire.CallToolResult:
+        await ctx.session.report_progress(1, None, "x" * 900_000)
+        return text("done")
+
+    seen: list[str] = []
+
+    class Observer:
+        async def emit(self, event: ToolEvent) -> None: ...
+
+        def offer(self, event: ToolEvent) -> None:
+            seen.append(event.text if isinstance(event, ToolProgress) else "")
+
+    with anyio.fail_after(120):
+        async with mcp_tools(MemoryServer([(listed("work"), work)], is_modern=False)) as tools:
+            await ToolRegistry(tools).execute(ToolCall("1", "work", "{}"), observer=Observer())
+    assert [len(each) for each in seen] == [2_000]
+
+
+async def test_requests_wait_while_their_answers_are_left_unread() -> None:
+    sent, asked = anyio.create_memory_object_stream[Any](math.inf)
+    answers, unread = anyio.create_memory_object_stream[Any](0)
+
+    @asynccontextmanager
+    async def transport() -> AsyncGenerator[Any]:
+        yield asked, answers
+
+    with sent, asked, answers, unread:
+        async with (
+            watch_transport(cast("Any", transport()), lambda: None) as (read, write),
+            anyio.create_task_group() as tasks,
+        ):
+            for number in range(300):
+                tasks.start_soon(write.send, number)
+            sent.send_nowait(SessionMessage(wire.JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")))
+            with anyio.move_on_after(0.2) as waiting:
+                await anext(read)
+            assert waiting.cancelled_caught
+            sent.send_nowait(SessionMessage(wire.JSONRPCRequest(jsonrpc="2.0", id=2, method="ping")))
+            for _ in range(300):
+                await unread.receive()
+            with anyio.fail_after(60):
+                assert (await anext(read)).message.id == 2
 
 
 @pytest.mark.parametrize("field", ["description", "title"])
@@ -481,3 +542,35 @@ async def test_what_a_login_reads_is_bounded(kind: str) -> None:
             with suppress(ReplyTooLargeError):
                 await client.post(url, content=b"")
     assert auth.sizes[0] <= MOST_ERROR_BYTES
+
+
+async def test_a_reply_that_is_too_long_for_a_line_names_its_limit_and_ends_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolkit.runtime.processes.LONGEST_LINE", 100_000)
+    program = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    size = asked.get("params", {}).get("arguments", {}).get("size", 0)
+    answers = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "s", "version": "1"}},
+        "tools/list": {"tools": [{"name": "give", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "x" * size}]},
+    }
+    reply = {"jsonrpc": "2.0", "id": asked["id"]}
+    known = answers.get(asked["method"])
+    reply.update({"result": known} if known else {"error": {"code": -32601, "message": "no"}})
+    print(json.dumps(reply), flush=True)
+"""
+    with anyio.fail_after(240):
+        async with mcp_tools(stdio(sys.executable, "-c", program)) as tools:
+            results = [
+                await ToolRegistry(tools).execute(ToolCall("1", "give", f'{{"size": {size}}}')) for size in (9**6, 3)
+            ]
+    assert "the reply is larger than 33,554,432 bytes and was not read" in results[0].text
+    assert "It may have taken effect" in results[0].text
+    assert results[1].text == "xxx"

@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import anyio
@@ -75,7 +78,9 @@ INNER = [
     "http://localhost", "http://127.0.0.1", "http://127.1", "http://2130706433", "http://0x7f.0.0.1", "http://0.0.0.0",
     "http://[::1]", "http://[::ffff:127.0.0.1]", "http://169.254.169.254/latest", "http://metadata.google.internal",
     "http://10.0.0.1:8080", "http://192.168.1.1", "http://100.64.0.1", "http://[fd00:ec2::254]", "http://printer.local",
-    "http://intranet", "http://a.localhost.", "http://LOCALHOST",
+    "http://intranet", "http://a.localhost.", "http://LOCALHOST", "http://[64:ff9b::7f00:1]", "http://[::127.0.0.1]",
+    "http://[64:ff9b:1::a9fe:a9fe]", "http://[::ffff:0:7f00:1]", "http://[fec0::1]", "http://224.0.0.1",
+    "http://\\127.0.0.1", "http://127.0.0.1%2f.mine.test",
 ]  # fmt: skip
 
 
@@ -245,12 +250,14 @@ async def test_nothing_is_signed_again_once_a_request_was_sent_away(auth: str, c
 
 
 @pytest.mark.parametrize(
-    "host", ["", "https://a.test/path", "a b", "a.test/x", "https://u@a.test", "*", "*.a.test", "a\\b"]
+    "host",
+    ["", "https://a.test/path", "a b", "a.test/x", "https://u@a.test", f"u:{SECRET}@a.test", "*", "*.a.test", "a\\b"],
 )
 async def test_a_host_that_can_not_be_is_the_callers_mistake(host: str) -> None:
-    with pytest.raises(ConfigurationError, match="allow_hosts"):
+    with pytest.raises(ConfigurationError, match="allow_hosts") as caught:
         async with openapi_tools(with_servers(), allow_hosts=[host]):
             pass
+    assert SECRET not in str(caught.value)
 
 
 OF_PROTOCOL = [
@@ -267,9 +274,60 @@ OF_PROTOCOL = [
     ),
     *("X-HTTP-Method-Override", "X-Original-URL", "Sec-Fetch-Site", "Content-Type", "Accept-Encoding"),
     *("Host ", "Ho\tst", "X-A: b", "X-A\r\nHost", "", "X-\u00e9"),
-    *("Transfer_Encoding", "X_Forwarded_For"),
+    *("Transfer_Encoding", "X_Forwarded_For", "Transfer.Encoding", "HTTP_HOST", "Trailers", "Early-Data"),
+    *("Proxy", "X-Forwarded", "Forwarded-For", "Method-Override", "Fastly-Client-IP", "X-Remote-User"),
 ]
-FREE = ["X-Tenant", "Idempotency-Key", "If-Match", "Accept-Language", "Prefer", "Range", "X-Request-ID"]
+FREE = [
+    *("X-Tenant", "Idempotency-Key", "If-Match", "Accept-Language", "Prefer", "Range", "X-Request-ID"),
+    *("PSU-IP-Address", "X-RapidAPI-Host"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A parameter of a document that the application sends itself."""
+
+    place: str
+    name: str
+    options: dict[str, Any]
+
+
+OWN = {
+    "a header": Own(place="header", name="x_TENANT", options={"headers": {"X-Tenant": "mine"}}),
+    "a key in a header": Own(place="header", name="x-key", options={"auth": ApiKey(name="X-Key", value="mine")}),
+    "a key in the query": Own(
+        place="query", name="key", options={"auth": ApiKey(name="key", value="mine", location="query")}
+    ),
+    "a key in a cookie": Own(
+        place="cookie", name="sid", options={"auth": ApiKey(name="sid", value="mine", location="cookie")}
+    ),
+    "a key of a scheme": Own(place="query", name="api", options={"auth": {"scheme": "mine"}}),
+}
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+async def test_what_the_application_sends_is_no_parameter(own: Own) -> None:
+    declared = {"name": own.name, "in": own.place, "required": True, "schema": {"type": "string"}}
+    scheme = {"type": "apiKey", "name": "api", "in": "query"}
+    source = document(
+        {"/": {"get": operation(declared, security=[{"scheme": []}])}},
+        components={"securitySchemes": {"scheme": scheme}},
+    )
+    sink = Sink()
+    async with openapi_tools(source, allow_hosts=["pets.test"], transport=sink.transport, **own.options) as [tool]:
+        assert not tool.definition.parameters["properties"]
+        await ToolRegistry([tool]).execute(ToolCall("1", tool.definition.name, "{}"))
+    [request] = sink.requests
+    assert "mine" in f"{request.url.query!r} {request.headers}".lower()
+
+
+@pytest.mark.parametrize("name", ["X-Key", "", "X Key", "X-Key\r\nHost"])
+@pytest.mark.parametrize("value", [f"{SECRET}\n", f"{SECRET}\u00e9", f"{SECRET}\x00"])
+async def test_a_header_that_can_not_be_sent_is_the_callers_mistake(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match="no header can hold") as caught:
+        async with openapi_tools(with_servers(), headers={name: value}):
+            pass
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("is_required", [True, False])
@@ -286,7 +344,10 @@ async def test_no_header_of_the_protocol_is_a_parameter(is_required: bool, caplo
         assert list(tools[0].definition.parameters["properties"]) == FREE
         arguments = json.dumps(dict.fromkeys(FREE, "x"))
         await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, arguments))
-    assert "no parameters are made of headers that belong to HTTP, to auth= or to the client: Host, " in caplog.text
+    assert (
+        "no parameters are made of headers that belong to HTTP, nor of what auth= and headers= send: Host, "
+        in caplog.text
+    )
     assert "X-A\r\nHost" not in caplog.text
     assert sink.requests[0].headers["host"] == "api.mine.test"
     assert sink.requests[0].headers["x-tenant"] == "x"
@@ -395,6 +456,8 @@ YAML: dict[str, str] = {
     + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in LEVELS),
     "wide merges": "a: &a {" + ", ".join(f"k{n}: 1" for n in range(10_000)) + "}\n"
     + "".join(f"b{n}: {{<<: *a}}\n" for n in range(9_000)),
+    "chained merges": "a0: &a0 {k0: 1}\n"
+    + "".join(f"a{n}: &a{n} {{<<: *a{n - 1}, k{n}: 1}}\n" for n in range(1, 1_500)),
     "a circle": "&a [*a]",
     "a wider circle": "&a {b: &b [*a, *b]}",
     "aliases": "a: &a x\nb: [" + "*a, " * 20_000 + "]",
@@ -415,10 +478,10 @@ def test_no_yaml_takes_the_process(name: str, tmp_path: Path) -> None:
         load_tools(file)
 
 
-@pytest.mark.parametrize("name", ["lists in lists", "laughs", "merges", "a circle"])
+@pytest.mark.parametrize("name", ["lists in lists", "laughs", "merges", "chained merges", "a circle"])
 async def test_no_document_of_yaml_takes_the_process(name: str) -> None:
-    with pytest.raises(OpenApiError):
-        async with openapi_tools(f"openapi: 3.1.0\nx:\n  {YAML[name]}".replace("\n", "\n  ").replace("\n  x:", "\nx:")):
+    with pytest.raises(OpenApiError, match="the text: it can't be read: "):
+        async with openapi_tools(f"openapi: 3.1.0\npaths: {{}}\nx:\n{indent(YAML[name], '  ')}"):
             pass
 
 

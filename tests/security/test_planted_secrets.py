@@ -25,6 +25,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 import toolkit
 from toolkit import (
     ApprovalRequest,
+    Approve,
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
@@ -40,6 +41,7 @@ from toolkit import (
     ToolCall,
     ToolkitError,
     ToolLoopConfig,
+    ToolLoopHandle,
     ToolOutput,
     ToolRegistry,
     ToolRetryConfig,
@@ -47,6 +49,7 @@ from toolkit import (
     tool,
     tool_from_function,
     tool_from_schema,
+    tool_loop,
     tool_loop_sync,
 )
 from toolkit.calls.approval import Approval
@@ -158,6 +161,7 @@ _SCHEMAS: dict[str, tuple[Mapping[str, Any], str]] = {
     "a value beside its key": ({"tags": {"type": "array"}}, '{"tags": [{"Key": "ApiSecret", "Value": {}}]}'),
     "a content beside its field": ({"form": {"type": "array"}}, '{"form": [{"field": "password", "content": {}}]}'),
     "JSON in a text": ({"body": _TEXT}, '{"body": "{\\"auth\\": {\\"value\\": \\"plant-%s\\"}}"}'),
+    "a key of a vendor": ({"note": _TEXT}, '{"note": "use sk-proj-plant-%sa1B2a1B2a1B2"}'),
     "a login in a URL": ({"url": _TEXT}, '{"url": "https://ada:plant-%s@host.example/x"}'),
     "a user in a URL": ({"url": _TEXT}, '{"url": "https://plant-%s@host.example/x"}'),
     "a password alone in a URL": ({"url": _TEXT}, '{"url": "redis://:plant-%s@host.example/x"}'),
@@ -172,6 +176,14 @@ _FRESH: dict[str, tuple[Mapping[str, Any], str]] = {
     "a format in capitals": ({"word": {**_TEXT, "format": "PASSWORD"}}, '{"word": {}}'),
     "a format of another name": ({"word": {**_TEXT, "format": "api-key"}}, '{"word": {}}'),
     "an extension": ({"word": {**_TEXT, "x-sensitive": True}}, '{"word": {}}'),
+    "an extension without its prefix": ({"word": {**_TEXT, "sensitive": True}}, '{"word": {}}'),
+    "a class of data": ({"word": {**_TEXT, "x-classification": "secret"}}, '{"word": {}}'),
+    "a widget for passwords": ({"word": {**_TEXT, "ui:widget": "password"}}, '{"word": {}}'),
+    "a title": ({"word": {**_TEXT, "title": "API key"}}, '{"word": {}}'),
+    "the title of an object": ({"word": {"type": "object", "title": "Credentials"}}, '{"word": {"a": {}}}'),
+    "lists side by side": ({"body": {}}, '{"body": {"names": ["user", "password"], "values": ["ada", {}]}}'),
+    "rows beside their columns": ({"body": {}}, '{"body": {"columns": ["user", "token"], "rows": [["ada", {}]]}}'),
+    "a value beside a mark": ({"body": {}}, '{"body": {"key": "a", "masked": true, "value": {}}}'),
     "secret names": ({"by": {"propertyNames": {"format": "password"}}}, '{"by": {{}: 1}}'),
     "another name of a secret": ({"word": {**_TEXT, "writeOnly": True}}, '{"phrase_of_mine": {}}'),
     "a name inside of ambiguous ones": ({"keys": {"type": "array"}}, '{"keys": [{"v": {}}]}'),
@@ -203,6 +215,10 @@ _IN_TEXTS = {
     "JSON three levels down": json.dumps({"a": json.dumps({"b": json.dumps({"tokens": ["%s"]})})}),
     "a quote in a value": '{"password": "ab\\"%s"}',
     "the fragment of an address": "https://h.example/a#access_token=%s",
+    "a row of an insert": "INSERT INTO users (name, password) VALUES ('ada', '%s')",
+    "a variable of a Dockerfile": "FROM x\nENV APP_SECRET %s\n",
+    "any data of a secret of Kubernetes": "stringData:\n  user: %s\n",
+    "an object within a sentence": 'sent {"name": "DB_PASSWORD", "value": "%s"} twice',
     "a connection string": "Server=h;Uid=a;Pwd=%s;",
 }
 _DEFS = {
@@ -728,6 +744,46 @@ def test_pieces_of_arguments_that_may_have_a_secret_are_not_dumped() -> None:
     registry = ToolRegistry([add, by_open_name])
     assert len(registry) == 2
     assert dump_event(ArgumentsDelta(0, "1", "add", '{"a": 1'))["text"] == '{"a": 1'
+
+
+@pytest.mark.anyio
+async def test_a_restored_run_goes_on_with_its_secrets_and_shows_none_of_them(tmp_path: Path) -> None:
+    taken: list[str] = []
+
+    @tool(requires_approval=True)
+    def sign_in(phrase: SecretStr, options: dict[str, Any] | None = None) -> str:
+        """Sign in."""
+        taken.append(f"{phrase.get_secret_value()} {options}")
+        return f"welcome, {phrase.get_secret_value()}"
+
+    arguments = '{"phrase": "plant-7150-x", "options": {"client_secret": "plant-7150-y"}}'
+    first = await tool_loop(
+        ScriptedProvider([ToolCall("1", "sign_in", arguments)]),
+        ToolRegistry([sign_in]),
+        "go",
+        config=ToolLoopConfig(on_tool_call=lambda _: Defer()),
+    )
+    snapshot = json.loads(json.dumps(first.snapshot))
+    [pending] = snapshot["pending_approvals"]
+    assert "7150" not in json.dumps(pending)
+    events: list[LoopEvent] = []
+    exporter, log = InMemorySpanExporter(), RunLog(tmp_path / "runs")
+    spans = TracerProvider()
+    spans.add_span_processor(SimpleSpanProcessor(exporter))
+    config: ToolLoopConfig[None] = ToolLoopConfig(
+        on_event=events.append, middleware=(log, Tracing(content="all", tracer_provider=spans))
+    )
+    loop = ToolLoopHandle.restore(
+        snapshot, ScriptedProvider(["done"]), ToolRegistry([sign_in]), ctx=None, config=config
+    )
+    await loop.decide("1", Approve(), binding=pending["binding"])
+    assert (await loop.run()).text == "done"
+    log.flush()
+    assert taken == ["plant-7150-x {'client_secret': 'plant-7150-y'}"]
+    written = "".join(file.read_text() for file in (tmp_path / "runs").iterdir())
+    shown = written + repr(events) + "".join(span.to_json() for span in exporter.get_finished_spans())
+    assert shown.count("welcome, ***") >= 3
+    assert "7150" not in shown
 
 
 def test_what_a_provider_quotes_of_a_secret_argument_is_struck_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -186,8 +186,8 @@ def described(**more: Any) -> bytes:
 
 DESCRIPTIONS = [
     Description("no JSON", b"hello\n", "did not describe itself"),
-    Description("a list", b"[]\n", "what it says of itself is wrong"),
-    Description("null", b"null\n", "what it says of itself is wrong"),
+    Description("a list", b"[]\n", "its description is wrong"),
+    Description("null", b"null\n", "its description is wrong"),
     Description("no name", b'{"parameters": {}}\n', "wrong at name"),
     Description("an empty name", described(name=""), "wrong at name"),
     Description("an endless name", described(name="x" * 1000), "wrong at name"),
@@ -217,6 +217,43 @@ async def test_a_description_that_attacks_is_an_error_that_says_where(case: Desc
             pytest.fail("it has no tools")
     assert case.says in str(caught.value)
     assert len(str(caught.value)) < 2_000
+
+
+async def test_the_id_of_a_call_can_not_be_guessed_before_it_is_sent() -> None:
+    code = (
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    call_id = json.loads(line).get('call_id')\n"
+        "    print(json.dumps({'call_id': call_id, 'content': call_id} if call_id else {'name': 'id'}), flush=True)\n"
+    )
+    ids: set[str] = set()
+    for _ in range(2):
+        async with plugin_tools(sys.executable, ["-I", "-S", "-c", code]) as offered:
+            tools = ToolRegistry(offered)
+            ids |= {(await tools.execute(ToolCall("1", "id", "{}"))).text for _ in range(2)}
+    assert len(ids) == 4
+
+
+ESCAPES = [
+    ("import sys; sys.stderr.write('\\x1b]0;x\\x07\\x1b[2Ja\\u202e\\rb\\n'); sys.exit(1)", "ended with exit status 1"),
+    ('print(\'{"name": "\\\\u001b[2J\\\\ud800"}\', flush=True)', "wrong at name"),
+    ('print(\'{"name": "\\\\u001b[2J", "parameters": {"properties": 7}}\', flush=True)', "no JSON Schema"),
+    ('print(\'{"tools": [\' + \'{"name": "\\\\u001b[2J"},\' * 2 + \'{"name": "a"}]}\', flush=True)', "two tools have"),
+    ("print('\\x1b[2Jno JSON', flush=True)", "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("code", "says"), ESCAPES)
+async def test_no_error_or_log_has_what_a_terminal_obeys(
+    code: str, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with anyio.fail_after(60), pytest.raises(PluginError) as caught:
+        async with plugin_tools(sys.executable, ["-I", "-S", "-X", "utf8", "-c", code], describe_timeout=5):
+            pytest.fail("it has no tools")
+    assert says in str(caught.value)
+    for text in (str(caught.value), *caplog.messages):
+        assert text.isprintable(), ascii(text)
 
 
 SECRETS = ["OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DATABASE_URL", "SSH_AUTH_SOCK", "LD_PRELOAD"]

@@ -6,7 +6,7 @@ import socket
 import threading
 import tracemalloc
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import repeat
 from typing import Any
@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from openai import AsyncOpenAI
 
+from tests.loop_turns import LONGEST_TURN, longest_turn
 from tests.providers.loopback import chunk, completion, events
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
@@ -283,6 +284,42 @@ async def test_no_tool_of_a_document_reads_headers_without_number() -> None:
             result = await ToolRegistry(tools).execute(ToolCall("1", "read", "{}"))
     assert result.is_error
     assert "more than 1000 headers" in result.text
+
+
+async def test_the_headers_that_a_model_reads_are_bounded() -> None:
+    more = {f"x-page-{number}": "a" * 90 for number in range(900)}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=more, text="ok"))
+    async with openapi_tools(document({"/": {"get": operation()}}), transport=transport) as tools:
+        result = await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, "{}"))
+    assert len(result.text) < 20_000
+    assert result.text.endswith("\n\nok")
+
+
+class Pieces(httpx2.AsyncByteStream):
+    """A body that is there at once."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+
+BODIES = {
+    "pieces of a byte": ({}, Pieces(*[b"a"] * 400_000)),
+    "sixty megabytes, packed": ({"content-encoding": "gzip"}, Pieces(gzip.compress(b" " * 60_000_000, 1))),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_no_body_holds_the_event_loop(name: str) -> None:
+    headers, stream = BODIES[name]
+
+    async def read() -> None:
+        await read_bounded(httpx2.Response(200, headers=headers, stream=stream))
+
+    assert longest_turn(read) < LONGEST_TURN
 
 
 async def test_a_client_of_ones_own_is_bounded_too() -> None:

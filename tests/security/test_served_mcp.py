@@ -1,16 +1,21 @@
 """A registry served over HTTP: pages and hosts that look allowed, and what a crash tells."""
 
 import logging
+from functools import partial
 from typing import Annotated, Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client
+from mcp.server.streamable_http import EventMessage
+from mcp.types import JSONRPCResponse
 from pydantic import BeforeValidator
 
+from tests.loop_turns import LONGEST_TURN, longest_turn
 from toolkit import ConfigurationError, ToolError, ToolRegistry, tool
-from toolkit.serving.mcp import mcp_app, mcp_server
-from toolkit.serving.mcp.web import OriginGuard
+from toolkit.serving.mcp import mcp_app, mcp_server, serve_mcp_http
+from toolkit.serving.mcp.web import OriginGuard, _SessionStreams
 
 GUARD = OriginGuard(["tools.example.com", "any.example.com:*"], ["https://app.example.com", "http://dev.example:8080"])
 
@@ -159,3 +164,81 @@ async def test_what_a_validator_refuses_on_purpose_is_handed_on() -> None:
 async def test_what_a_tool_says_on_purpose_is_handed_on_and_all_of_it_where_that_is_asked_for() -> None:
     assert await call(crashing(ToolError("No such customer."))) == "No such customer."
     assert SECRET in await call(crashing(RuntimeError(SECRET)), crashes="text")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_nobody_chooses_the_address_that_requests_are_counted_for(anyio_backend: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        url = await tasks.start(partial(serve_mcp_http, ToolRegistry([]), port=0, requests_per_minute=1))
+        async with httpx2.AsyncClient() as client:
+            statuses = [
+                (await client.post(url, json={}, headers={"x-forwarded-for": f"10.0.0.{number}"})).status_code
+                for number in range(3)
+            ]
+        tasks.cancel_scope.cancel()
+    assert statuses[1:] == [429, 429]
+
+
+LARGE = {
+    "arguments of many objects": b'{"method": "tools/call", "params": {"arguments": {"a": ['
+    + b"{}," * 300_000
+    + b"1]}}}",
+    "arguments of many lists": b'{"method": "tools/call", "params": {"arguments": {"a": ['
+    + b"[]," * 300_000
+    + b"1]}}}",
+    "a client of many icons": b'{"method": "initialize", "params": {"protocolVersion": "2025-11-25", '
+    b'"capabilities": {}, "clientInfo": {"name": "x", "version": "1", "icons": ['
+    + b'{"src": "a:b"},' * 40_000
+    + b'{"src": "a:b"}]}}}',
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_request_holds_the_event_loop(name: str) -> None:
+    statuses: list[int] = []
+    body = b'{"jsonrpc": "2.0", "id": 1, ' + LARGE[name][1:]
+
+    async def ask() -> None:
+        app = mcp_app(ToolRegistry([]), auth="t0ken")
+        headers = {"authorization": "Bearer t0ken", "content-type": "application/json", "accept": "application/json"}
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            statuses.append((await client.post("/mcp", content=body, headers=headers)).status_code)
+
+    assert longest_turn(ask) < LONGEST_TURN
+    assert statuses == [413]
+
+
+@pytest.mark.anyio
+async def test_a_request_of_few_parts_may_be_long() -> None:
+    @tool
+    def count(text: str) -> int:
+        """Count."""
+        return len(text)
+
+    app = mcp_app(ToolRegistry([count]), sessions=False)
+    params = {"name": "count", "arguments": {"text": "{[,]}" * 100_000}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client,
+    ):
+        answer = await client.post("/mcp", json=call, headers={"accept": "application/json, text/event-stream"})
+    assert "500000" in answer.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["9" * 5_000, "1:" + "9" * 5_000, "1:\u00b2", ":", ""])
+async def test_a_place_that_is_none_is_the_begin_of_a_stream(place: str) -> None:
+    streams, sent = _SessionStreams(), list[EventMessage]()
+
+    async def send(message: EventMessage) -> None:
+        sent.append(message)
+
+    streams.store("1", JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
+    await streams.replay(place, send, 1.0)
+    assert len(sent) == 1

@@ -3,17 +3,20 @@
 What is measured is the CPU time of the loop's thread between two turns, on a machine of a fixed speed.
 """
 
+from __future__ import annotations
+
 import json
 import random
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import anyio
 import anyio.to_thread
@@ -22,28 +25,34 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel
 
-from tests.fuzzing.sources import GREETING, TALK, Peer, start_peer_instead, use_mcp
-from tests.loop_turns import LONGEST_TURN, longest_turn
+from tests.fuzzing.sources import GREETING, TALK, Peer, mcp_http_target, start_peer_instead, use_mcp
+from tests.loop_turns import LONGEST_TURN, METER, longest_hold, longest_turn, slowness
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
     AssistantMessage,
+    LoopDetectionConfig,
     LoopLimits,
+    MemoryCache,
     Provider,
     ToolLoopConfig,
     ToolRegistry,
+    tool,
     tool_from_schema,
     tool_loop,
 )
-from toolkit.chat import ChatRequest, ChatResponse, ToolCall, Usage, UserMessage
-from toolkit.errors import BadResponseError, PluginError
+from toolkit.chat import ChatRequest, ChatResponse, ToolCall, ToolResult, Usage, UserMessage
+from toolkit.checked_yaml import YamlTooLargeError, load_yaml
+from toolkit.errors import BadResponseError, PluginError, ProviderError
 from toolkit.parsing import TextFormat, TextToolProvider
+from toolkit.providers.google import GoogleProvider
 from toolkit.sources.mcp import http, mcp_tools, stdio
 from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 from toolkit.tracing import Tracing
-from toolkit.ui.dialects import read_ui_request
+from toolkit.ui.dialects import read_ag_ui_request, read_ui_request
 
 DICE = random.Random(1)
 LONG_NAMES = ["".join(DICE.choices("abcd", k=60)) + str(number) for number in range(1_000)]
@@ -71,6 +80,8 @@ REPLIES = {
     "arguments with a key a thousand times": Reply(
         calls=[("one", '{"a": "b", ' + '"a": "c", ' * 2_800 + '"d": e}')], config={}, tools=["one"]
     ),
+    "arguments full of comments": Reply(calls=[("one", '{"a": ' + "//" * 400_000 + "}")], config={}, tools=["one"]),
+    "arguments full of lists": Reply(calls=[("one", '{"a": [' + "[], " * 200_000 + "]}")], config={}, tools=["one"]),
     "arguments that could be read in many ways": Reply(
         calls=[("one", '[1, "x",*"ne": ", ' + '"a,b",None "p"q_r,s", ""t,u", ' * 6)] * 3, config={}, tools=["one"]
     ),
@@ -126,6 +137,114 @@ async def test_a_reply_of_too_many_calls_is_an_error_of_which_the_usage_is_known
         await tool_loop(provider, make_registry(("one",)), "Go.", config=config)
     assert caught.value.usage == Usage(input_tokens=3, output_tokens=4)
     assert [each.role for each in caught.value.messages] == ["user"]
+
+
+class Sum(BaseModel):
+    left: Term
+    right: Term
+
+
+class Product(BaseModel):
+    left: Term
+    right: Term
+
+
+class Number(BaseModel):
+    number: int
+
+
+class Name(BaseModel):
+    name: str
+
+
+Term = Sum | Product | Number | Name
+
+
+def tree_of_terms(levels: int) -> dict[str, Any]:
+    term: dict[str, Any] = {"number": 1}
+    for _ in range(levels):
+        term = {"left": term, "right": {"number": 1}}
+    return term
+
+
+@tool
+def take(
+    values: list[int | float | str | bool | None] | None = None,
+    names: dict[str, Name] | None = None,
+    numbers: set[int] | None = None,
+    by_number: dict[int, int] | None = None,
+    keys: set[UUID] | None = None,
+    term: Term | None = None,
+) -> None:
+    """Take."""
+
+
+@pytest.mark.parametrize("way", ["keys", "a set"])
+def test_no_yaml_with_numbers_of_one_hash_holds_the_lock(way: str) -> None:
+    numbers = "".join([f"? {number}\n" for number in ONE_HASH])
+    text = numbers if way == "keys" else "!!set {" + numbers.replace("\n", ", ") + "}"
+    with pytest.raises(YamlTooLargeError, match="keys that are numbers"):
+        load_yaml(text)
+
+
+ONE_HASH = [number * (2**61 - 1) for number in range(20_000)]
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "values that are none of the choices": {"values": [{}] * 200_000},
+    "members of the wrong type": {"names": {str(number): {"name": 1} for number in range(40_000)}},
+    "names that nobody knows": {f"name{number}": 1 for number in range(60_000)},
+    "numbers of one hash": {"numbers": ONE_HASH},
+    "names that are numbers of one hash": {"by_number": dict.fromkeys(map(str, ONE_HASH), 1)},
+    "identifiers of one hash": {"keys": [str(UUID(int=number)) for number in ONE_HASH]},
+    "choices in choices": {"term": tree_of_terms(30)},
+    "choices in choices that are all wrong": {"term": {"left": tree_of_terms(30), "right": {}}},
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_no_arguments_for_a_function_hold_the_lock(name: str) -> None:
+    longest_turn(reply_to_take({"names": []}))  # what is imported late
+    assert longest_hold(reply_to_take(ARGUMENTS[name])) < LONGEST_TURN
+
+
+LARGE = json.dumps({"values": ["ab cd"] * 60_000})
+WAYS: dict[str, dict[str, Any]] = {
+    "run": {},
+    "observed": {"on_event": lambda event: None},
+    "approved": {"on_tool_call": lambda request: True},
+    "cached": {"cache": MemoryCache()},
+    "compared": {"loop_detection": LoopDetectionConfig(mode="call")},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_large_arguments_that_are_right_do_not_hold_the_event_loop(way: str) -> None:
+    longest_turn(call_with('{"values": []}', **WAYS[way]))  # what is imported late
+    assert longest_turn(call_with(LARGE, **WAYS[way])) < LONGEST_TURN
+
+
+def call_with(arguments: str, **config: Any) -> Callable[[], Awaitable[object]]:
+    keep = tool_from_schema("keep", "", {"type": "object"}, lambda _: "kept", cache=True)
+
+    async def run() -> None:
+        provider = ScriptedProvider([AssistantMessage([ToolCall("1", "keep", arguments)]), "Done."])
+        result = await tool_loop(provider, ToolRegistry([keep]), "Go.", config=ToolLoopConfig(**config))
+        told = result.messages[2]
+        assert isinstance(told, ToolResult)
+        assert told.text == "kept"
+
+    return run
+
+
+def reply_to_take(arguments: dict[str, Any]) -> Callable[[], Awaitable[object]]:
+    call = ToolCall("1", "take", json.dumps(arguments))
+
+    async def run() -> None:
+        result = await tool_loop(ScriptedProvider([AssistantMessage([call]), "Done."]), ToolRegistry([take]), "Go.")
+        told = result.messages[2]
+        assert isinstance(told, ToolResult)
+        assert told.is_error
+
+    return run
 
 
 MOST = 400_000
@@ -196,15 +315,24 @@ def ask_over_http(content_type: str, structured: bytes) -> Callable[[], Awaitabl
     return run
 
 
-def read_file_of_interface(url: str) -> Callable[[], Awaitable[object]]:
-    part = {"type": "file", "url": url, "mediaType": "image/png"}
-    body = json.dumps({"id": "1", "messages": [{"role": "user", "parts": [part]}]}).encode()
+def read_interface(read: Callable[[bytes], object], **request: Any) -> Callable[[], Awaitable[object]]:
+    usual = {"id": "1", "threadId": "1", "runId": "1", "messages": [ASKED], "tools": [], "context": []}
+    body = json.dumps({**usual, **request}).encode()
 
     async def run() -> None:
-        with pytest.raises(ValueError, match="a file has an http"):
-            read_ui_request(body)
+        with suppress(ValueError):
+            read(body)
 
     return run
+
+
+def read_file_of_interface(url: str) -> Callable[[], Awaitable[object]]:
+    part = {"type": "file", "url": url, "mediaType": "image/png"}
+    return read_interface(read_ui_request, messages=[{"role": "user", "parts": [part]}])
+
+
+ASKED = {"id": "1", "role": "user", "content": "Hi."}
+SHOWN = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "x"}] * 30_000}
 
 
 LOOK = {"name": "look", "inputSchema": {"type": "object"}}
@@ -265,6 +393,27 @@ def read_text_for(text: str, text_format: TextFormat) -> Callable[[], Awaitable[
     return run
 
 
+def hear(*pieces: bytes) -> Callable[[], Awaitable[object]]:
+    """Stream a model's answer that comes in such pieces, all at once."""
+
+    class Pieces(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in pieces:
+                yield piece
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Pieces())
+
+    async def run() -> None:
+        http_client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+        async with http_client, GoogleProvider("m", api_key="k", http_client=http_client) as provider:
+            with suppress(ProviderError):
+                async for _ in provider.stream(ChatRequest(messages=[UserMessage("Go.")])):
+                    pass
+
+    return run
+
+
 PEERS: dict[str, Callable[[], Awaitable[object]]] = {
     "a description of many lines": talk_to_plugin(b'{"name": "add", "x": {\n' + b'"p": {},\n' * 30_000 + b'"q": {}}}'),
     "a description of blank lines": talk_to_plugin(b"\n" * 100_000),
@@ -303,10 +452,21 @@ PEERS: dict[str, Callable[[], Awaitable[object]]] = {
     "an event of many parts over HTTP": ask_over_http("text/event-stream", b'{"a": [' + b"[]," * 300_000 + b"[]]}"),
     "a reply of escapes over HTTP": ask_over_http("application/json", b'{"a": "' + b"\\ud83d\\ude00" * 75_000 + b'"}'),
     "a file of an endless type": read_file_of_interface("data:image/" + "a" * 900_000),
+    "a long history in AG-UI": read_interface(read_ag_ui_request, messages=[ASKED] * 19_000),
+    "many tools in AG-UI": read_interface(
+        read_ag_ui_request, tools=[{"name": "a", "description": "", "parameters": {}}] * 16_000
+    ),
+    "a message of many parts": read_interface(read_ui_request, messages=[SHOWN]),
     "a file of endless parameters": read_file_of_interface("data:a/b" + ";base64" * 120_000),
     "a long page": read_page(200, {"content-type": "text/plain"}, b"s3cret" * (MOST // 6)),
     "a long header": read_page(500, {"content-type": "text/html" + ";" * 100_000}, b"x"),
     "a redirect to an endless address": read_page(302, {"location": "/" + "%zz" * 20_000}, b""),
+    "an event full of halves of characters": hear(b'data: {"a": "' + b"\\ud83d" * 130_000 + b'"}\n\n'),
+    "an event full of characters of two halves": hear(b'data: {"a": "' + b"\\ud83d\\ude00" * 65_000 + b'"}\n\n'),
+    "an answer in pieces of a byte": hear(*[b"data: {}\n\n"[place % 10 :][:1] for place in range(15_000)]),
+    "more parts of an answer than are read": hear(
+        b'data: {"candidates": [{"content": {"parts": [' + b"{}," * 32_000 + b"{}]}}]}\n\n"
+    ),
     "text that is full of brackets": read_calls("[" * 10_000),
     "text that is full of brackets, and not long": read_calls("[" * 2_990),
     "text that is full of names of unknown tools": read_text_for('{"name": "a"}\n' * 200, "json"),
@@ -322,6 +482,7 @@ def import_all() -> None:
     longest_turn(talk_to_mcp_server(*TALK.splitlines()[1:]))
     longest_turn(read_page(200, {}, b""))
     longest_turn(ask_over_http("application/json", b"{}"))
+    longest_turn(hear(b"data: {}\n\n"))
     longest_turn(read_calls("none"))
     longest_turn(read_text_for("[", "json"))
     longest_turn(read_text_for("Action:", "react"))
@@ -331,6 +492,33 @@ def import_all() -> None:
 def test_no_server_and_no_plugin_holds_the_event_loop(name: str) -> None:
     import_all()
     assert longest_turn(PEERS[name]) < LONGEST_TURN
+
+
+EMPTY = b"[" + b"{}, " * 220_000 + b"{}]"
+MCP_REPLIES = {
+    "content": b'"result": {"content": %s}' % EMPTY,
+    "structured content": b'"result": {"content": [], "structuredContent": {"a": %s}}' % EMPTY,
+    "an unknown field": b'"result": {"content": [], "x": %s}' % EMPTY,
+    "the data of an error": b'"error": {"code": 1, "message": "", "data": %s}' % EMPTY,
+    "halves of characters": b'"result": {"content": [], "x": "%s"}' % (b"\\ud800" * 130_000),
+}
+
+
+# The MCP SDK leaves generators of the HTTP client to the garbage collector, of which trio warns.
+@pytest.mark.filterwarnings("ignore:Async generator")
+@pytest.mark.parametrize("name", MCP_REPLIES)
+@pytest.mark.parametrize("way", ["stdio", "application/json", "text/event-stream"])
+def test_no_reply_of_many_parts_of_an_mcp_server_holds_the_event_loop(name: str, way: str) -> None:
+    import_all()
+    reply = b'{"jsonrpc": "2.0", "id": "$id", ' + MCP_REPLIES[name] + b"}"
+    if way == "stdio":
+        assert longest_turn(talk_to_mcp_server(reply)) < LONGEST_TURN
+        return
+    talk = mcp_http_target(way.encode())
+    talk(TALK)  # what is imported late
+    METER.longest = 0.0
+    talk(TALK.splitlines()[0] + b"\n" + reply)
+    assert METER.longest / slowness() < LONGEST_TURN
 
 
 TELLING = "a token: x, the password is key, auth=1\n" * 20_000

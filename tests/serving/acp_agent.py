@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from toolkit import AssistantMessage, ToolCall, ToolRegistry, tool
+from toolkit import AssistantMessage, ToolCall, ToolRegistry, tool, tool_from_schema
 from toolkit.builtin import edit_file_tool, write_file_tool
 from toolkit.conversations import Conversations, SqlStore
 from toolkit.serving.acp import AcpEditor, serve_acp
@@ -30,9 +30,12 @@ async def hang() -> None:
     await anyio.sleep_forever()
 
 
+change = tool_from_schema("change", "Change anything.", {"type": "object"}, lambda _: "changed")
+
+
 def choose_tools(editor: AcpEditor) -> ToolRegistry[object]:
     """Return the tools of a session."""
-    registry = ToolRegistry([wipe, hang, edit_file_tool(editor.folder), write_file_tool(editor.folder)])
+    registry = ToolRegistry([wipe, hang, change, edit_file_tool(editor.folder), write_file_tool(editor.folder)])
     if editor.has_terminal:
         registry.register(editor.terminal_tool())
     return registry

@@ -62,7 +62,7 @@ class Editor:
         self.asked.append(tool_call)
         if not self.answer:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
-        assert self.answer in {option.option_id for option in options} | {"unknown"}
+        assert self.answer in {option.option_id for option in options} | {"allow_everything"}
         outcome = schema.AllowedOutcome(outcome="selected", option_id=self.answer)
         return schema.RequestPermissionResponse(outcome=outcome)
 
@@ -131,7 +131,7 @@ async def ask(agent: ClientSideConnection, session: str, text: str = "Go.") -> s
         ("allow_always", 1, "completed"),
         ("", 2, "failed"),
         pytest.param("reject_once", 2, "failed", marks=pytest.mark.full),
-        pytest.param("unknown", 2, "failed", marks=pytest.mark.full),
+        ("allow_everything", 2, "failed"),
     ],
 )
 async def test_a_call_that_needs_approval_asks_the_user_of_the_editor(
@@ -145,6 +145,29 @@ async def test_a_call_that_needs_approval_asks_the_user_of_the_editor(
     assert len(editor.asked) == asked
     assert [status for _, status in editor.calls() if status != "in_progress"][-1] == end
     assert editor.texts(schema.AgentMessageChunk) == "All done."
+
+
+@on_asyncio
+async def test_arguments_that_are_no_edits_are_shown_as_none(tmp_path: Path) -> None:
+    odd = [
+        {"edits": 5}, {"edits": True}, {"edits": [None, 1, {}]}, {"old_text": "a", "new_text": 5}, {"old_text": ["a"]},
+        {"old_text": "a", "new_text": [1]}, {"edits": [{"old_text": "a", "new_text": "b"}] * 500},
+    ]  # fmt: skip
+    editor = Editor()
+    script = [[(str(place), "change", json.dumps({"path": "x", **each}))] for place, each in enumerate(odd)]
+    async with opened(editor, tmp_path, [*script, "Done."]) as agent:
+        session = (await agent.new_session(cwd=str(tmp_path))).session_id
+        assert await ask(agent, session) == "end_turn"
+    starts = [each for each in editor.updates if isinstance(each, schema.ToolCallStart)]
+    assert [len(each.content or ()) for each in starts] == [0] * 6 + [100]
+
+
+@on_asyncio
+async def test_a_session_needs_a_folder(tmp_path: Path) -> None:
+    async with opened(Editor(), tmp_path, []) as agent:
+        with pytest.raises(acp.RequestError) as raised:
+            await agent.new_session(cwd="/" + "x" * 10_000)
+    assert raised.value.data == {"cwd": "it is no absolute path of a folder"}
 
 
 @on_asyncio

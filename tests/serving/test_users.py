@@ -476,7 +476,7 @@ async def test_who_asks_too_often_waits_and_nobody_else() -> None:
 
 
 async def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolkit.serving.mcp.web._BODY_SECONDS", 0.05)
+    monkeypatch.setattr("toolkit.asgi_server._BODY_SECONDS", 0.05)
     app = shop(TOKENS)
     sent: list[Any] = []
 

@@ -562,6 +562,18 @@ async def test_a_conversation_of_somebody_else_is_out_of_reach() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", ["", "a\0b", "a\u202eb", "x" * 300])
+async def test_a_name_that_no_conversation_can_have_is_refused(dialect: Any, name: str) -> None:
+    desk = Desk(dialect, "Hello.", conversation_for=lambda _, thread: thread)
+    key = "threadId" if dialect == "ag-ui" else "id"
+    assert (await desk.refusal({**desk.question("Hi."), key: name})) == (400, "no conversation can have this name")
+    for method in ("GET", "DELETE"):
+        async with asking(desk.app, f"/chat/{name}/stream", method=method) as answer:
+            await answer.text()
+        assert answer.status in (400, 404)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_state_goes_both_ways(dialect: Any) -> None:
     @tool_with_ctx
     def note(context: ToolContext[dict[str, Any]], word: str) -> str:

@@ -62,8 +62,10 @@ def test_a_link_opens_one_page_and_the_next_one_is_reported(log: RunLog) -> None
         again = ask(link, "/page", method="POST", body=json.dumps({"code": urlsplit(link).fragment[5:]}))
         assert again.status == 403
         assert "opened already" in again.text
-        for body in ("{}", '{"code": 5}', '{"code": ""}', '{"code": "\\ud800"}', "[]"):
+        for body in ("{}", '{"code": 5}', '{"code": ""}', "[]"):
             assert ask(link, "/page", method="POST", body=body).status == 403
+        for body in ('{"code": "\\ud800"}', "[" * 60_000, '{"code": ' + "9" * 5_000 + "}", '{"a":' * 10_000, "{", "\0"):
+            assert ask(link, "/page", method="POST", body=body).status == 400
         assert len(links) == 2
         second = enter(links[-1])
         assert first != second
@@ -168,6 +170,42 @@ def test_what_is_not_there_is_said_in_words(log: RunLog) -> None:
         assert "short" in problem_of(f"/runs/{run_id}/answers", {"reason": "x" * 100_000})
         assert ask(link, f"/runs/{run_id}/answers", method="POST", body="{", Authorization=token).status == 400
         assert json.loads(ask(link, f"/runs/{run_id}/steps/99", Authorization=token).text)["sections"] == []
+
+
+def test_what_is_no_number_of_a_step_or_an_event_is_none(log: RunLog) -> None:
+    run_id = log.runs()[0].id
+    with viewer_of(log) as link:
+        token = enter(link)
+        for number in ("9" * 5_000, "%C2%B2", "-1", "x"):
+            shown = ask(link, f"/runs/{run_id}/steps/{number}", Authorization=token)
+            assert json.loads(shown.text)["sections"] == []
+        whole = ask(link, f"/runs/{run_id}/live", Authorization=token).text
+        mark = whole.partition("id: ")[2].partition("-")[0]
+        for number in ("9" * 5_000, "\u00b2", "-1", "x"):
+            place = {"Authorization": token, "Last_Event_ID": f"{mark}-{number}"}
+            assert ask(link, f"/runs/{run_id}/live", **place).text == whole
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nHost: $\r\n\r\nGET / HTT"])
+def test_a_head_that_never_ends_closes_its_connection(
+    log: RunLog, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkit.asgi_server._HEAD_SECONDS", 0.05)
+    with viewer_of(log) as link:
+        place = urlsplit(link)
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=30) as stream:
+            stream.sendall(sent.replace(b"$", place.netloc.encode()))
+            while stream.recv(65_536):
+                pass
+
+
+def test_a_body_that_never_ends_is_given_up(log: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkit.asgi_server._BODY_SECONDS", 0.05)
+    with viewer_of(log) as link:
+        place = urlsplit(link)
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=30) as stream:
+            stream.sendall(f"POST /page HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Length: 9\r\n\r\n{{".encode())
+            assert stream.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_run_is_exported_in_each_form(log: RunLog) -> None:

@@ -124,7 +124,7 @@ _HARMLESS_OPTIONS = frozenset({"--text", "--output-indicator-new", "--output-ind
 _PRINTERS = frozenset({"echo", "printf"})
 _DEEPEST_SCRIPT = 5
 _MOST_WORDS = 500_000
-_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
+_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s,]*+,[^{}\s]*+\}[^\s;|&()<>]*+")
 _BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
 _SPLIT = "\0"
 _DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)
@@ -323,9 +323,11 @@ def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
     It is True only for provably plain text, each command of which begins with the words of a pattern; more words may
     follow. Text with a variable, glob, substitution, redirection or assignment is not plain, nor is a command that runs
     others (``env``, ``find``, ``xargs``, ``sudo``). An interpreter (``python``, ``sh``, ``make``) needs a pattern that
-    names what it runs, such as ``python -m pytest``. Other options of a program are not checked, except those with
-    which git, sort and the like write files or run other programs: ``git diff --output=x`` needs a pattern that names
-    the option.
+    names what it runs, such as ``python -m pytest``.
+
+    Options with which git, sort and other reading programs write a file or run a program do not match: ``git diff
+    --output=x`` needs a pattern that names it. Options of other programs are not checked: ``tar`` allows ``tar
+    --to-command=x``.
 
     Args:
         patterns: The first words of a command, as `fnmatch` patterns; or a predicate on all words.

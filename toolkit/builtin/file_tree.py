@@ -67,7 +67,7 @@ _SET_BYTES = 32_000_000
 _FOLDER_MARK = "(?P<ps_d>/)"  # pathspec's mark for the contents of a matching folder
 _LONGEST_NAME_GLOB = 1_000
 _MOST_ALTERNATIVES = 1_000
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_BRACES = re.compile(r"\{([^{},]*+,[^{}]*+)\}")
 _MOST_FILES = 1_000
 
 

@@ -321,6 +321,7 @@ _NEAR = 0.6
 _MOST_PLACES = 100
 _MOST_EDITS = 1_000
 _MOST_DIFFED = 1_000_000
+_MOST_PREVIEWED = 200_000  # pairs of lines, which take 20 ms of the event loop at most
 _CONTEXT_LINES = 3
 
 # Typographic characters that models and editors write in place of ASCII, one for one.
@@ -403,15 +404,17 @@ def _preview_edits(arguments: Mapping[str, Any]) -> str:
     path = escape_in_name(arguments["path"])
     encoding = f" ({arguments['encoding']})" if arguments["encoding"] else ""
     lines = [f"--- {path}{encoding}", f"+++ {path}{encoding}"]
+    room = _MOST_PREVIEWED
     for edit in edits:
         old, new = edit.old_text.split("\n"), edit.new_text.split("\n") if edit.new_text else []
         lines.append("@@")
-        for kind, old_start, old_end, new_start, new_end in _compare_lines(old, new):
+        for kind, old_start, old_end, new_start, new_end in _compare_lines(old, new, most=room):
             if kind == "equal":
                 lines += [f" {line}" for line in old[old_start:old_end]]
             else:
                 lines += [f"-{line}" for line in old[old_start:old_end]]
                 lines += [f"+{line}" for line in new[new_start:new_end]]
+        room = max(room - len(old) * len(new), 0)
     return "\n".join(lines)
 
 
@@ -686,9 +689,11 @@ def _format_hunk(lines: Sequence[str], first: int, last: int, new: list[str], gr
     return [head, *body, *[f" {line}" for line in after]]
 
 
-def _compare_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+def _compare_lines(
+    old: Sequence[str], new: Sequence[str], *, most: int = _MOST_DIFFED
+) -> list[tuple[str, int, int, int, int]]:
     """Return the edit steps from old lines to new ones; a single replacement if comparing them would take too long."""
-    if len(old) * len(new) > _MOST_DIFFED:
+    if len(old) * len(new) > most:
         return [("replace", 0, len(old), 0, len(new))]
     return list(difflib.SequenceMatcher(None, old, new).get_opcodes())
 

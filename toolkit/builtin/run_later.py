@@ -95,9 +95,11 @@ _SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
 _SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
 # What git looks for in a folder to treat it as a repository or as the common part of several; see gitrepository-layout.
 _OF_REPOSITORIES = frozenset({"HEAD", "commondir", "config", "hooks", "objects", "refs"})
-_MOST_OF_CONFIG = 300_000
+_MOST_OF_CONFIG = 200_000
 _MOST_CONFIGS = 50
-_MOST_WORDS = 2_000
+_LONGEST_NAME = 1_000  # no file system has longer ones
+_LONGEST_PATH = 8_000  # longer ones are not examined, and need approval
+_MOST_WORDS = 1_000
 _MOST_ENTRIES = 1_000
 _CONTINUED_OR_QUOTED = re.compile(r'\\\r?\n|\\|"')
 _SECTION = re.compile(r"\s*\[\s*(\w*)[^\]]*\]")
@@ -129,8 +131,9 @@ def is_executed_later(path: str) -> bool:
 
 def _fold_name(name: str) -> str:
     """Return a name folded as by the most lenient file system."""
-    seen = "".join(character for character in name.translate(_SEEMING_DOTS) if not is_hidden(character))
-    plain = unicodedata.normalize("NFKC", seen).casefold().partition(":")[0]
+    if not (name.isascii() and name.isprintable()):
+        name = "".join(character for character in name.translate(_SEEMING_DOTS) if not is_hidden(character))
+    plain = unicodedata.normalize("NFKC", name).casefold().partition(":")[0]
     return plain if plain in {".", ".."} else plain.rstrip(". \u3000")
 
 
@@ -204,7 +207,7 @@ def _is_configured(written: Path, top: Path, configs: list[Path]) -> bool:
             if written.name in value and name.search(value):
                 return True
             if section in ("include", "includeif") and key == "path":
-                configs.append(_locate(config.parent, value))
+                configs.append(_locate_path(config.parent, value))
             has_hooks = key in ("hookspath", "templatedir")
             for folder in _list_named_folders(value, (top, config.parent), written, is_folder=has_hooks):
                 words += 1
@@ -220,10 +223,10 @@ def _list_named_folders(value: str, bases: Sequence[Path], written: Path, *, is_
     if is_folder or any(name in value for name in written.parts[1:-1]):
         for word in {value, value.partition(" #")[0].rstrip(), *_BETWEEN_PATHS.split(value)}:
             if is_folder or word.rstrip("/.").rpartition("/")[2] in written.parts:
-                yield from (_locate(base, word) for base in bases)
+                yield from (_locate_path(base, word) for base in bases)
 
 
-def _locate(base: Path, path: str) -> Path:
+def _locate_path(base: Path, path: str) -> Path:
     return Path(os.path.normpath(base / os.path.expanduser(path)))  # noqa: PTH111 - it never raises
 
 
@@ -258,8 +261,11 @@ def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str
             path = folder.spell(str(arguments["path"]))
         except ToolError:
             return ""  # the call fails, with the reason
-        if path.count("/") > DEEPEST or not _needs_approval(folder, path):
-            return ""  # a path that is too deep can't be opened
+        parts = path.split("/")
+        if len(parts) > DEEPEST + 1 or max(map(len, parts)) > _LONGEST_NAME:
+            return ""  # it can't be opened
+        if len(path) <= _LONGEST_PATH and not _needs_approval(folder, path):
+            return ""
         return f"Writing '{escape_in_name(path)}' needs approval: something may run it later without being asked to."
 
     return find_reason

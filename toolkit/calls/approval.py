@@ -199,13 +199,6 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
 
     Each of them can deny the call. A guard that raises denies it.
     """
-    if ready.registration.takes_secrets is False:
-        return await _ask_all(ready, policy)
-    with secrets_in_use(ready.find_secrets):
-        return await _ask_all(ready, policy)
-
-
-async def _ask_all(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
     guard = policy
     passed: list[Caller] = []
     asked: list[object] = []
@@ -228,7 +221,8 @@ async def _ask_all(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
                 answer = await ask(request)
             except Exception:
                 text = "the approval hook raised for %s in call %s; the call is denied"
-                _logger.exception(text, ready.call.name, ready.call.id)
+                with secrets_in_use(ready.find_secrets):
+                    _logger.exception(text, ready.call.name, ready.call.id)
                 answer = Deny("Tool call denied: the approval hook failed.")
             verdict = decide(ready, answer, policy)
             if type(verdict) is not Approve:
@@ -270,7 +264,9 @@ async def _ask_guards(
             with anyio.fail_after(guard.config.timeouts.hook):
                 answer = await each.ask(ready)
         except Exception:
-            _logger.exception("a guard raised for %s in call %s; the call is denied", ready.call.name, ready.call.id)
+            text = "a guard raised for %s in call %s; the call is denied"
+            with secrets_in_use(ready.find_secrets):
+                _logger.exception(text, ready.call.name, ready.call.id)
             return Deny("Tool call denied: a guard failed.")
         verdict = _APPROVE if answer is None else apply_answer(ready, answer, policy)
         if not isinstance(verdict, Approve):

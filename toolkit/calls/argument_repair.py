@@ -29,7 +29,13 @@ from typing import Any, NamedTuple
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
-from toolkit.schema.arguments import decode_strings, find_dropped_nulls, open_budget, read_amount
+from toolkit.schema.arguments import (
+    ArgumentsTooLargeError,
+    decode_strings,
+    find_dropped_nulls,
+    open_budget,
+    read_amount,
+)
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
 
 SPACES = " \t\r\n\ufeff\u00a0\u200b\u2060"
@@ -83,10 +89,10 @@ WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "Fals
 NEVER_KEYS = {*WORDS, "NaN", "Infinity", "nan", "inf", "undefined"}
 _UNENDED = "\"'/"  # the beginnings of strings and comments without an end
 _QUOTE_IN_COMMENT = re.compile(r"\"|(?<!\w)'|'(?!\w)")
+_COMMENT = re.compile(r"//([^\n]*+)|\#([^\n]*+)|/\*(.*?)\*/", re.DOTALL)
 # A comment that is a value or continues a sum: `# 2,` may be an item, and `10 // 3` a division.
 _DATA_IN_COMMENT = re.compile(
-    r"(?://|\#|/\*)[ \t]*+"
-    r"(?:[-+*/%().,\s\]}]*+[0-9][-+*/%().,\s\]}0-9]*+|(?:true|false|null|True|False|None)[\s,\]}]*+)(?:\*/|\n|\Z)"
+    r"[-+*/%().,\s\]}]*+[0-9][-+*/%().,\s\]}0-9]*+|\s*+(?:true|false|null|True|False|None)[\s,\]}]*+"
 )
 _NAME_EDGES = " \t\r\n,;:()[]{}<>\"'`\\/#"
 _DOUBLED: dict[str, tuple[int, int]] = {"": (0, 0)}  # stands for the members of an object whose braces are doubled
@@ -268,7 +274,9 @@ def pass_end_tokens(text: str) -> str:
 def _may_be_data(blank: str, *, follows_value: bool) -> bool:
     """Return whether a comment may be data: directly after a value or with quotes it may be the rest of a value."""
     is_rest = follows_value and blank[0] in "/#"
-    return is_rest or (_QUOTE_IN_COMMENT.search(blank) or _DATA_IN_COMMENT.search(blank)) is not None
+    if is_rest or _QUOTE_IN_COMMENT.search(blank):
+        return True
+    return any(_DATA_IN_COMMENT.fullmatch(comment[comment.lastindex or 0]) for comment in _COMMENT.finditer(blank))
 
 
 def _may_be_name(key: str) -> bool:
@@ -519,6 +527,8 @@ def repair_to_fit(
         TooMuchWorkError: It takes more steps than the current trial allows.
         InvalidArgumentsError: No reading fits the schema, or several do; the message is for the model.
     """
+    if isinstance(error, ArgumentsTooLargeError):
+        raise error
     if not isinstance(error, MalformedJsonError):
         return _repair_values(text, parser, error, tool_name)
     try:

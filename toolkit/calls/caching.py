@@ -289,13 +289,16 @@ def is_cached(options: ToolOptions, *, by_default: bool) -> bool:
     return options.cache is True or options.should_cache is not None or by_default
 
 
-def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], state: object) -> str | None:
+def find_cache_key(
+    registration: Registration[Any], arguments: dict[str, Any], state: object, *, written: str | None = None
+) -> str | None:
     """Return the key of a call, or None if its output must not be stored.
 
     Args:
         registration: The tool; its name in the registry is irrelevant.
         arguments: The validated arguments.
         state: The application's context.
+        written: The arguments as JSON, where they were written in a thread.
     """
     tool: Any = registration.tool
     identity = registration.cache_identity
@@ -308,7 +311,8 @@ def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], s
         context = _read_context(registration.options.cache_key, state, registration.name)
         if not context:
             return None
-    return f"tool:{identity}|input:{registration.arguments.dump_json(arguments)}|context:{context}"
+    written = registration.arguments.dump_json(arguments) if written is None else written
+    return f"tool:{identity}|input:{written}|context:{context}"
 
 
 def _read_context(cache_key: Callable[[Any], object] | None, state: object, name: str) -> str:

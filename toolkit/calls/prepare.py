@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
 
 _logger = get_logger("toolkit.calls")
 
-_LONG_TEXT = 30_000
+LONG_TEXT = 30_000
 _LONGEST_CLEANED = 16_000  # longer arguments are redacted where they are written, in threads
 _LONG_BROKEN_TEXT = 2_000
 _LONGEST_TURN = 0.005  # seconds
 NO_SECRETS: frozenset[str] = frozenset()
+_WORD = re.compile(r"[^\s\"'`{}\[\],:\\]{4,}")
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -87,6 +89,7 @@ class Ready(Generic[Ctx]):
 
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
+        shown_pending: The arguments and their preview, while a decision on the call is pending.
     """
 
     call: ToolCall
@@ -104,6 +107,8 @@ class Ready(Generic[Ctx]):
     trust: CallTrust | None = None
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
+    shown_pending: tuple[dict[str, Any], str] | None = field(default=None, init=False, repr=False)
+    _secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _is_flat: bool | None = field(default=None, init=False)
 
     @property
@@ -119,7 +124,7 @@ class Ready(Generic[Ctx]):
             if '"secret:' in shown:  # the model may have written one into another argument, too
                 strike = partial(without_secrets, secrets=self._list_secrets())
                 shown = canonical_json(clean_texts(json.loads(shown), strike))
-            self.shown_json = _show_json(shown, len(self.arguments))
+            self.shown_json = _clean_json(shown) if may_show_secrets(shown, len(self.arguments)) else shown
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -134,7 +139,9 @@ class Ready(Generic[Ctx]):
 
     def find_secrets(self) -> frozenset[str]:
         """Return the texts of the secret arguments, which are struck out of the events and logs of the call."""
-        return self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
+        if self._secrets is None:
+            self._secrets = self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
+        return self._secrets
 
     def _list_secrets(self) -> frozenset[str]:
         parser = self.registration.arguments
@@ -148,10 +155,11 @@ class Ready(Generic[Ctx]):
 
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
-        before = self.arguments_json
+        parser = self.registration.arguments
+        before = parser.dump_json(self.arguments, reveal_secrets=True)
         self.arguments, self.is_modified, self.given = arguments, True, ""
-        self.shown_json = self._is_flat = None
-        self.is_changed = self.is_changed or self.arguments_json != before
+        self.shown_json = self.shown_pending = self._secrets = self._is_flat = None
+        self.is_changed = self.is_changed or parser.dump_json(arguments, reveal_secrets=True) != before
 
     def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
@@ -181,25 +189,27 @@ class Refused:
 
 
 def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset[str]:
-    """Return the texts of the secret arguments in JSON text; none where it can't be read."""
+    """Return the texts of the secret arguments in JSON text; all its words if it is no JSON and may hold secrets."""
     found = set[str]()
     if registration is None or not registration.may_take_secrets:
         return NO_SECRETS
+    nodes = registration.arguments.nodes
 
     def add(secret: Any, path: object, is_marked: bool) -> None:
         del path
         found.update(list_secret_texts(secret, is_marked=is_marked))
 
-    with suppress(ValueError, RecursionError):
-        registration.arguments.nodes.replace_secrets(json.loads(text), add)
+    try:
+        nodes.replace_secrets(json.loads(text), add)
+    except (ValueError, RecursionError):
+        names = nodes.root.get("properties", {})
+        return frozenset(_WORD.findall(text)).difference(names) if may_hold_secrets(text, nodes) else NO_SECRETS
     return frozenset(found)
 
 
-def _show_json(text: str, count: int) -> str:
-    """Return the JSON of so many arguments without secrets in its texts, such as the logins of URLs."""
-    if len(text) > _LONGEST_CLEANED or not may_show_secrets(text, count):
-        return text
-    return canonical_json(clean_texts(json.loads(text), clean_text))
+def _clean_json(text: str) -> str:
+    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
+    return text if len(text) > _LONGEST_CLEANED else canonical_json(clean_texts(json.loads(text), clean_text))
 
 
 def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
@@ -213,7 +223,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.registration.takes_secrets is False and prepared.has_flat_arguments():
-            prepared.shown_json = _show_json(text, len(prepared.arguments))
+            prepared.shown_json = _clean_json(text) if may_show_secrets(text, len(prepared.arguments)) else text
     return call.name, text
 
 
@@ -378,7 +388,7 @@ def prepare_here(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> 
 
     All that is checked of the call takes its steps from one budget.
     """
-    if len(call.arguments) > _LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
+    if len(call.arguments) > LONG_TEXT or (policy.trust is not None and policy.trust.is_behind):
         return None
     SHARED_BUDGET.current = "trial"
     try:
@@ -400,7 +410,10 @@ def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) ->
     try:
         if policy.trust is not None:
             policy.trust.index()
-        return prepare(call, scope, policy)
+        ready = prepare(call, scope, policy)
+        if isinstance(ready, Ready):
+            ready.find_secrets()  # so that nobody does it in the event loop
+        return ready
     finally:
         SHARED_BUDGET.current = None
 

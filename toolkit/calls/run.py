@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import anyio
+from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.backoff import run_again
@@ -28,7 +29,7 @@ from toolkit.calls.events import (
 )
 from toolkit.calls.output import RedactingObserver, RunMemory, append_note, redact_error, shape_result
 from toolkit.calls.policy import ExecutionPolicy
-from toolkit.calls.prepare import NO_SECRETS, Ready, copy_values
+from toolkit.calls.prepare import LONG_TEXT, NO_SECRETS, Ready, copy_values
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
@@ -440,7 +441,10 @@ async def _run_guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Exe
     registration, arguments = ready.registration, ready.arguments
     options, cache, key = registration.options, policy.config.cache, None
     if cache is not None and is_cached(options, by_default=policy.caches_by_default):
-        key = find_cache_key(registration, arguments, context.state)
+        is_long = len(ready.call.arguments) > LONG_TEXT
+        dump = partial(registration.arguments.dump_json, arguments)
+        written = await to_thread.run_sync(dump, abandon_on_cancel=True) if is_long else None
+        key = find_cache_key(registration, arguments, context.state, written=written)
         stored = None if key is None else await _read_cache(cache, key)
         context.is_from_cache = stored is not None
         if stored is not None:

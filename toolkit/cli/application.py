@@ -97,8 +97,9 @@ class _NoteHandler(logging.Handler):
         if record.name.partition(".")[0] in _SILENT or (record.exc_info and not self._with_tracebacks):
             return
         from toolkit.foreign_text import strip_hidden
+        from toolkit.redaction import without_keys
 
-        text = strip_hidden(self.format(record))
+        text = strip_hidden(without_keys(self.format(record)))
         click.secho(text if self._with_tracebacks else " ".join(text.split()), err=True, dim=True)
 
 

@@ -101,14 +101,17 @@ def report_error(error: Exception, program: str, given: Sequence[str]) -> ExitCo
     if not is_expected:
         message = f"{type(error).__name__}: {message}"
     if not is_expected or ("--traceback" in given and not isinstance(error, click.ClickException)):
-        traceback.print_exception(error)
-    shown = without_secrets(without_keys(message), _find_given_values(given), shortest=_SHORTEST_SECRET)
-    line = escape_in_text(" ".join(shown.split()))
+        click.echo(_strike_given("".join(traceback.format_exception(error)), given), err=True, nl=False)
+    line = escape_in_text(" ".join(_strike_given(message, given).split()))
     if _wants_json(given):
         click.echo(json.dumps({"error": {"message": line, "exit_code": int(code)}}, ensure_ascii=False))
     else:
         click.echo(f"{program}: {line}", err=True)
     return code
+
+
+def _strike_given(text: str, given: Sequence[str]) -> str:
+    return without_secrets(without_keys(text), _find_given_values(given), shortest=_SHORTEST_SECRET)
 
 
 def _find_given_values(given: Sequence[str]) -> list[str]:

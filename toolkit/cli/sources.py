@@ -547,4 +547,4 @@ def _show_traceback(error: Exception) -> None:
     written = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in written.stack if not any(part in frame.filename for part in _MACHINERY)]
     written.stack = traceback.StackSummary.from_list(frames)
-    click.echo(strip_hidden("".join(written.format())), err=True, nl=False)
+    click.echo(strip_hidden(without_keys("".join(written.format()))), err=True, nl=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal
+
+from anyio import to_thread
 
 from toolkit.calls.approval import (
     Abort,
@@ -56,7 +59,7 @@ from toolkit.loop.feeds import (
     OpenCall,
     RunWoundUp,
 )
-from toolkit.loop.stopping import Written
+from toolkit.loop.limits import Written
 from toolkit.redaction import Scrubber
 
 if TYPE_CHECKING:
@@ -66,8 +69,18 @@ if TYPE_CHECKING:
 _logger = get_logger("toolkit.loop")
 
 _APPROVE = Approve()
+_LONG_TEXT = 1_000
 _NO_MISTAKES: Mapping[str, Literal["name", "arguments"]] = {}
 _call_of = attrgetter("call")
+
+
+def _show_pending(ready: Ready[Any]) -> tuple[dict[str, Any], str]:
+    """Return the arguments of a call that awaits a decision, without secrets, and their preview; both are made once."""
+    if ready.shown_pending is None:
+        arguments = Scrubber()({"arguments": json.loads(ready.arguments_json)})["arguments"]
+        preview = write_preview(ready.registration, ready.arguments, ready.arguments_json, ready.given)
+        ready.shown_pending = arguments, preview
+    return ready.shown_pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +284,8 @@ class Approvals(Generic[Ctx]):
             verdict: Verdict = _APPROVE
             if is_guarded or prepared.asks is not None:
                 verdict = await authorize(prepared, policy)
+            if type(verdict) is Defer and len(prepared.arguments_json) > _LONG_TEXT:
+                await to_thread.run_sync(_show_pending, prepared)
             if type(verdict) is Approve and (run.budget is None or run.budget.reserve_tool_call() is None):
                 run.feed(CallDecided(entry.call.id, verdict, "", prepared.registration.options.sequential))
                 continue
@@ -356,13 +371,14 @@ class Approvals(Generic[Ctx]):
         return None
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
+        arguments, preview = _show_pending(ready)
         return PendingApproval(
             call_id=ready.call.id,
             tool_name=ready.registration.definition.name,
-            arguments=Scrubber()({"arguments": json.loads(ready.arguments_json)})["arguments"],
+            arguments=copy.deepcopy(arguments),
             reason=ready.asks or "",
             binding=self.bind(ready),
-            preview=write_preview(ready.registration, ready.arguments, ready.arguments_json, ready.given),
+            preview=preview,
         )
 
     def decide(self, call_id: str, answer: object, binding: str) -> OpenCall:

@@ -160,6 +160,11 @@ class CallInfo(Generic[Ctx]):
         return self._ready.arguments_json
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """The texts of the secret arguments, which are not to be shown wherever a tool repeats them."""
+        return self._ready.find_secrets()
+
+    @property
     def original(self) -> ToolCall:
         """The call as the model wrote it."""
         return self._ready.original

@@ -57,6 +57,7 @@ from toolkit.http_client import (
     MOST_ERROR_BYTES,
     ReplyTooLargeError,
     RequestProgress,
+    check_headers,
     check_json_parts,
     closed_with,
     read_bounded,
@@ -76,7 +77,7 @@ MOST_CONNECTIONS = 1000
 """The default of `max_connections`, as the SDKs have it."""
 _MOST_IDLE_CONNECTIONS = 100
 _PATIENCE_AFTER_DONE = 0.2
-_LONG_ANSWER = 100_000  # bytes; what is longer is read in a thread beside the event loop
+_LONG_ANSWER = 20_000  # bytes; what is longer is read in a thread beside the event loop
 _EVENTS_IN_A_ROW = 100
 _MOST_INSTEAD = 65_536
 _EVENT_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -200,7 +201,8 @@ class Adapter(ABC):
         self.model = model
         self.name = name
         self._base_url, login, secrets = split_login(checked_url(base_url))
-        self._headers: Mapping[str, str] = {**login, **checked_headers(headers)}
+        check_headers(headers)
+        self._headers: Mapping[str, str] = {**login, **(headers or {})}
         self._secrets = (*secrets, *secrets_in_url(base_url), *secrets_in_headers(headers))
         self._timeout = to_seconds(timeout, "timeout")
         check_setting("max_connections", max_connections, int, least=1)
@@ -488,14 +490,16 @@ class Exchange:
                 response = await self._send_body(body, progress, streams=False, timeout=timeout)
                 content = await read_bounded(response)
             request_id = request_id_of(response.headers)
-            check_json_parts(content)
 
             def read() -> object:
+                check_json_parts(content)
                 return from_json(repair_surrogates(content))
 
             try:
                 is_long = len(content) > _LONG_ANSWER
                 found: object = await to_thread.run_sync(read, abandon_on_cancel=True) if is_long else read()
+            except ReplyTooLargeError:
+                raise
             except ValueError as error:
                 raise self._make_no_answer(response) from error
             if not isinstance(found, dict):
@@ -539,8 +543,6 @@ class Exchange:
                     yield [error]
                 break
             events = reader.feed(data)
-            for event in events:
-                check_json_parts(event)
             is_done = reader.is_done
             if is_done:
                 # Most servers end where they are done; reading the end keeps the connection for the next request.
@@ -549,11 +551,13 @@ class Exchange:
                         pass
             if events:
                 has_events = True
-                yield surrogates.feed(events)
+                is_long = sum(map(len, events)) > _LONG_ANSWER
+                mend = partial(surrogates.feed, events)
+                yield await to_thread.run_sync(mend, abandon_on_cancel=True) if is_long else mend()
             elif not has_events and len(before_events) < _MOST_INSTEAD:
                 before_events += data
-        if held := surrogates.finish():
-            yield held
+        if surrogates.holds_events:
+            yield await to_thread.run_sync(surrogates.finish, abandon_on_cancel=True)
 
     async def _send_body(
         self, body: bytes, progress: RequestProgress, *, streams: bool, timeout: float | None
@@ -656,17 +660,6 @@ async def post_plainly(
     raise failures().refused(response.status_code, response.headers, refusal)
 
 
-def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return headers that a request can carry, or raise without their values, since one may be a secret."""
-    check_setting("headers", headers, Mapping, None)
-    for name, value in (headers or {}).items():
-        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
-            raise ConfigurationError(f"the header '{name}' must be text, not a {type(value).__name__}")
-        if not value.isascii() or not value.isprintable():
-            raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
-    return headers or {}
-
-
 class ServerEventReader:
     """Cuts the bytes of an event stream into the data of its events, in time linear in their number.
 
@@ -725,13 +718,24 @@ class SurrogateMender:
         self._held: list[bytes] = []
 
     def feed(self, events: list[bytes]) -> list[bytes]:
-        """Return the events that are ready."""
+        """Return the events that are ready.
+
+        Raises:
+            ReplyTooLargeError: One has too many parts.
+        """
+        for event in events:
+            check_json_parts(event)
         if not self._held and not any(map(may_have_surrogates, events)):
             return events
         ready: list[bytes] = []
         for event in events:
             ready += self._feed_one(event)
         return ready
+
+    @property
+    def holds_events(self) -> bool:
+        """Whether events wait for the other half of a character."""
+        return bool(self._held)
 
     def finish(self) -> list[bytes]:
         """Return the events that are still held."""

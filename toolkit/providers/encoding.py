@@ -50,6 +50,7 @@ from toolkit.chat import (
 )
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError
+from toolkit.http_client import ReplyTooLargeError
 from toolkit.json_text import write_json
 from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import subschemas
@@ -62,6 +63,7 @@ JsonObject: TypeAlias = dict[str, Any]
 _MOST = 2**53  # larger numbers are not counted, and not exact in JSON
 ItemT = TypeVar("ItemT")
 EncodedT = TypeVar("EncodedT")
+_MOST_ITEMS = 10_000
 _MOST_KEPT_BYTES = 32 * 2**20
 _ENTRY_BYTES = 1024  # the least that an item and its entry take as objects
 _OBJECT_FACTOR = 3  # the size of an item and its encoding together, by that of the encoding
@@ -77,9 +79,15 @@ def as_mapping(value: object) -> Mapping[str, Any]:
 
 
 def as_items(value: object) -> Sequence[Mapping[str, Any]]:
-    """Return the objects in a list, else none."""
+    """Return the objects in a list, else none.
+
+    Raises:
+        ReplyTooLargeError: It has more than 10,000 items.
+    """
     if not isinstance(value, list):
         return ()
+    if len(cast("list[object]", value)) > _MOST_ITEMS:
+        raise ReplyTooLargeError(f"a list in the reply has more than {_MOST_ITEMS:,} items")
     return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
 
 

@@ -7,15 +7,13 @@ and attributes, and so have those of the HTTP clients, so they are distinguished
 from __future__ import annotations
 
 import json
-import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from toolkit.backoff import read_retry_after, read_seconds
 from toolkit.dataclass import dataclass
 from toolkit.errors import (
     BadResponseError,
@@ -26,7 +24,7 @@ from toolkit.errors import (
     ProviderTimeoutError,
     RateLimitedError,
 )
-from toolkit.foreign_text import shorten_to_line
+from toolkit.foreign_text import shorten_to_line, strip_hidden
 from toolkit.http_client import ReplyTooLargeError, Stage
 from toolkit.logs import get_logger
 from toolkit.providers.encoding import as_items, as_text
@@ -246,8 +244,8 @@ class Failures:
         return self._quote_server(text)
 
     def _quote_server(self, text: str) -> str:
-        """Return the server's text for a message: on one line, bounded, and without secrets."""
-        return shorten_to_line(self.without_secrets(text), _LONGEST_MESSAGE)
+        """Return the server's text for a message: on one line, bounded, without secrets and codes of terminals."""
+        return shorten_to_line(strip_hidden(self.without_secrets(text)), _LONGEST_MESSAGE)
 
     def _strike_id(self, request_id: str | None) -> str | None:
         return request_id and self.without_secrets(request_id)
@@ -341,30 +339,14 @@ def _is_about_context(status: int, reason: str) -> bool:
 
 def find_retry_after(headers: Mapping[str, str], details: Mapping[str, Any]) -> float | None:
     """Return the seconds that an answer asks to wait, by its headers or else by its body; None where it doesn't."""
-    asked = retry_after_of(headers)
+    asked = read_retry_after(headers)
     return _read_retry_delay(details) if asked is None else asked
-
-
-def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait, from milliseconds, seconds or a date; None where it doesn't."""
-    for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(header, "")) / unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
 
 
 def _read_retry_delay(details: Mapping[str, Any]) -> float | None:
     """Return the seconds that Google asks to wait: it says so in the body, as in ``34.5s``."""
     for detail in as_items(details.get("details")):
-        try:
-            return float(as_text(detail.get("retryDelay")).removesuffix("s"))
-        except ValueError:
-            continue
+        seconds = read_seconds(as_text(detail.get("retryDelay")).removesuffix("s"))
+        if seconds is not None:
+            return seconds
     return None

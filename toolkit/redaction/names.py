@@ -33,7 +33,7 @@ def join_words(words: Iterable[str]) -> str:
     return "(?:" + "|".join([re.escape(first) + join_words(after) for first, after in rest.items()]) + ")"
 
 
-def words_of(text: str) -> frozenset[str]:
+def read_words(text: str) -> frozenset[str]:
     """Return the words of a text."""
     return frozenset(text.split())
 
@@ -45,62 +45,62 @@ _STEM = Pattern(
     r"passw|passphrase|passcode|passkey|secret(?!ar|i)|token(?!i[sz])|credential|cookie|sessid|sessionid|bearer|csrf"
     r"|xsrf|hmac|mnemonic"
 )  # in any part of a word
-_WORDS = words_of(
+_WORDS = read_words(
     "pass pw pwd pin otp totp hotp jwt jws jwe jwk mfa 2fa twofa cvv cvc psk cred dsn pem pat puk kek dek netrc"
     " pgpass sid sig auth oauth session authorization authentication"
 )
-_DOUBTFUL_WORDS = words_of(
+_DOUBTFUL_WORDS = read_words(
     "key code license licence ticket grant nonce salt pepper seed entropy activation verifier unlock vault webhook"
     " invite login refresh priv private signature sas assertion master pfx"
 )
 # Words that tell of a secret together, by the last of them; the others stand before it, apart or joined to it.
-_OWNERS = words_of(
+_OWNERS = read_words(
     "adm admin app become bind bot bundle client db default ftp http imap key ldap login mail my mysql old new pg"
     " proxy require root smtp sql ssh store sudo trust txt usr user vpn web wifi"
 )
 _COMPOUNDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(["pass", "pw", "pwd"], _OWNERS),
-    **dict.fromkeys(["phrase", "word"], words_of("backup pass recovery seed wallet")),
-    **dict.fromkeys(["str", "string"], words_of("conn connection secure")),
-    **dict.fromkeys(["rsa", "dsa", "ecdsa", "ed"], words_of("id")),
-    **dict.fromkeys(["live", "test"], words_of("sk")),
-    "key": words_of(
+    **dict.fromkeys(["phrase", "word"], read_words("backup pass recovery seed wallet")),
+    **dict.fromkeys(["str", "string"], read_words("conn connection secure")),
+    **dict.fromkeys(["rsa", "dsa", "ecdsa", "ed"], read_words("id")),
+    **dict.fromkeys(["live", "test"], read_words("sk")),
+    "key": read_words(
         "access account admin aes api app auth client consumer decryption deploy dsa ec ecdsa enc encryption hmac"
         " host integration master oauth pass pgp gpg pre preshared private priv recovery role rsa security server"
         " service session shared sign signing ssh ssl storage subscription tls unlock unseal wallet webhook wep wifi"
         " wpa"
     ),
-    "code": words_of(
+    "code": read_words(
         "2fa access activation alarm auth backup door entry factor gate lock login mfa otp pass pin recovery reset"
         " safe scratch security sms time unlock verification"
     ),
-    "answer": words_of("challenge security"),
-    "assertion": words_of("client saml"),
-    "community": words_of("snmp"),
-    "data": words_of("string"),
-    "id": words_of("access secret sess session"),
-    "material": words_of("key"),
-    "response": words_of("saml"),
-    "seed": words_of("totp wallet"),
-    "signature": words_of("amz goog request webhook"),
-    "verifier": words_of("code oauth"),
+    "answer": read_words("challenge security"),
+    "assertion": read_words("client saml"),
+    "community": read_words("snmp"),
+    "data": read_words("string"),
+    "id": read_words("access secret sess session"),
+    "material": read_words("key"),
+    "response": read_words("saml"),
+    "seed": read_words("totp wallet"),
+    "signature": read_words("amz goog request webhook"),
+    "verifier": read_words("code oauth"),
 }
 # A name that ends with one of these, or has one that counts, is about a secret, and names none.
-_ABOUT = words_of(
-    "age alg algorithm at authority budget class consent count date dir endpoint enabled error exception expiry"
+_ABOUT = read_words(
+    "age alg algorithm at authority budget class consent count date dir domain endpoint enabled error exception expiry"
     " expires file format id ids kind label len length level limit manager max method min mode name names path per"
     " policy provider ref required reset rate rotation scheme size state status strategy style ttl type types uri url"
     " usage use version"
 )
-_COUNTING = words_of("max min num n total count per limit length")
+_COUNTING = read_words("max min num n total count per limit length")
 # A token after one of these is a piece of text, or a place in a list.
-_OF_TEXT = words_of(
+_OF_TEXT = read_words(
     "bos cls completion continuation cached cache eos input mask max min n next num output page pad prompt reasoning"
     " sep special stop sync total unk"
 )
-FILLERS = words_of("field input box textbox value data header text string str plain")
+FILLERS = read_words("field input box textbox value data header text string str plain")
 NAME_SIGNS = sorted(  # each name that tells has one of these
-    words_of(
+    read_words(
         "passw passphrase passcode passkey secret token credential cookie sess bearer csrf xsrf hmac mnemonic pass pw"
         " pin otp jw mfa 2fa twofa cvv cvc psk cred dsn pem pat puk kek dek netrc sid sig auth key code phrase word"
         " answer conn saml id_ verifier community licen ticket grant nonce salt seed entropy activation unlock vault"
@@ -114,7 +114,7 @@ _LONGEST_COMPOUND = 20
 _RANDOM = Pattern(
     r"(?![\da-f]{8}-[\da-f]{4}-)(?=\D*\d)(?=[^a-z]*[a-z])(?!.*\d\.\d)[\w+/=.~!$%^*:-]{8,200}", re.IGNORECASE
 )
-SETTING_WORDS = words_of(
+SETTING_WORDS = read_words(
     "true false none null nil undefined default auto basic bearer digest disabled enabled http https json text html"
     " stream stdio required optional missing invalid expired unset empty include omit inherit same-origin string str"
     " varchar boolean bool integer int bytes object any type await new not lambda hidden password yes no"

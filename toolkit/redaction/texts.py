@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 from toolkit.redaction.formats import (
@@ -35,6 +34,7 @@ from toolkit.redaction.names import (
 from toolkit.redaction.values import find_in_rows, replace_secrets
 
 _SHORTEST_TOLD = 15  # no shorter word is a key by its format
+_LONG_WORD = Pattern(r"\"[^\"]{19}")
 
 
 def without_keys(text: str) -> str:
@@ -62,10 +62,12 @@ def may_name_secrets(text: str) -> bool:
 def may_show_secrets(text: str, fields: int) -> bool:
     """Return whether JSON text with so many fields may have texts that show secrets, such as the logins of URLs.
 
-    Most have nothing that could give a value to a name, which takes a tenth of the time to find out.
+    Words of less than 19 letters alone have nothing that gives a value to a name, and none is a key by its format.
     """
-    is_simple = not ("=" in text or "<" in text or "|" in text or " -" in text or "\\" in text)
-    return not (is_simple and text.count(":") == fields) and ("://" in text or may_name_secrets(text))
+    is_marked = " " in text or "=" in text or "(" in text or "-" in text or "\\" in text or "%" in text or ">" in text
+    if is_marked or text.count(":") != fields or not text.isascii():
+        return True
+    return _LONG_WORD.compiled.search(text) is not None
 
 
 # Names in texts: what follows a telling name binds it to a value. A quote may be escaped, or encoded for a URL or HTML.
@@ -87,7 +89,8 @@ _ASSIGNED = Pattern(
     r"[ \t\xa0]{0,20}(?P<sign>=>|->|<-|[:?]?={1,3}|::?|\||%3[ad]|\.{3,80}:?|;s:\d{1,6}:|\.(?= \"))\*{0,2}"
     # comments, anchors and tags, quotes of a language, a call around the value, a scheme
     r"[ \t\xa0]{0,4}(?:/\*[^*\n]{0,80}\*/ ?|//[^\n]{0,80}\n\s{0,9}|[&!][\w!]{1,40} |[|>][+-]?(?=\n))?"
-    r"(?:\r?\n\s{0,40}(?=\S+[ \t]*(?:\n|\Z|[\"'}])))?(?:string\(\d+\) )?"
+    r"(?:\r?\n\s{0,40}(?=\S+[ \t]*(?:\n|\Z|[\"'}])))?(?:string(?:\(\d+\))? )?"
+    r"(?:[\w.]{1,60} (?:\|\||\?\?|or) (?=[\"'`]))?"
     rf"(?:{_READER}[({{]{{1,2}}(?=[\"']))?(?:[bfruRBN@$]{{1,2}}(?={_QUOTE}))?(?P<open>{_QUOTE}?)"
     rf"{_SCHEME}",
     re.IGNORECASE,
@@ -107,73 +110,67 @@ _BRACKETS = Pattern(r"(?:[A-Z]\w{0,60})?[\[({]")
 _BRACKET = Pattern(r"[\[({]|[\])}]")
 _FILLED = Pattern(r"[\"'`:=\d]")
 _MAY_LINK = Pattern(r"[^ \t]|[ \t]+(?:[^\d\n]{0,45}\d|-\w{1,20} |\w{2,3} [\"'`“(]|[\"'`“({]|\S+[ \t]*(?:\n|\Z))")
+_SETTING = Pattern(r"[\w.\"'-]{1,60}\s{0,4}[:=]\s{0,4}[\"']?(?=[a-z-]*(?![\w-])|\d{0,3}(?!\w))([^\s,;(){}\[\]\"']*)")
 _INDENTED = r"[ \t]*((?:\n {{{0},}}(?:- *)?(?:[\w.-]+: *)?\S*)+)"
 
 
-class _Link(NamedTuple):
-    """A way in which a text binds a name to a value.
+def _define_link(follows: str, before: str, pattern: str) -> tuple[str, Pattern, Pattern]:
+    """Return a way in which a text binds a name to a value.
 
     Args:
         follows: The characters of which one follows the name.
-        before: Matches what stands before the name in its line, and the name.
+        before: Matches what stands before the name in its line.
         pattern: Matches what follows the name, up to the value: its last group.
     """
-
-    follows: str
-    before: Pattern
-    pattern: Pattern
-
-
-def _link(follows: str, before: str, pattern: str) -> _Link:
-    return _Link(follows, Pattern(f"(?:{before})[\\w$.-]+"), Pattern(pattern, re.IGNORECASE))
+    return follows, Pattern(f"(?:{before})[\\w$.-]+"), Pattern(pattern, re.IGNORECASE)
 
 
 _LINKS = (
     # a call with literals alone; the next argument, or the other of a pair
-    _link(
+    _define_link(
         "({",
         r"(?!.*\b(?:get|has|is|check|read|load|ask)\w*\Z).*",
         r"[({]\s?(?:\w+ ?[=:] ?)?[bfru@]?[\"']([^\n]{3,1000}?)(?=[\"']\s?[)}])",
     ),
-    _link(
+    _define_link(
         "\"'",
         r".*[(\[{ ]b?[\"']-{0,2}",
         rf"[\"'],\s?(?:default=|value=)?[bfruN@]?[\"']{_SCHEME}([^\"'\n]+)(?=[\"']\s?[)\]])",
     ),
     # a part of a form, the next element, an element of that name, an error of Pydantic, a section of settings
-    _link('"', r".*name=\"", r"\"[^\r\n]{0,200}(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n([^\r\n]+)"),
-    _link("<:", r".*>[\w ]*", r":?\s?(?:</\w{1,20}>\s{0,9})?(?:<\w{1,20}>){1,2}([^<>]+)(?=</)"),
-    _link("\"'", r".*(?:name|key)=[\"']", r"[\"'][^<>\n]{0,100}>([^<>]+)(?=</)"),
-    _link("\n", r"", r"\n  [^\n]{0,1000}?input_value=([^\n]{1,4000}?)(?=, input_type=)"),
-    _link("]", r"\[", r"\]\n((?:[\w.-]{1,60} ?= ?\S[^\n]{0,1000}\n?)+)"),
+    _define_link('"', r".*name=\"", r"\"[^\r\n]{0,200}(?:\r?\n[^\r\n]{1,200}){0,3}\r?\n\r?\n([^\r\n]+)"),
+    _define_link("<:", r".*>[\w ]*", r":?\s?(?:</\w{1,20}>\s{0,9})?(?:<\w{1,20}>){1,2}([^<>]+)(?=</)"),
+    _define_link("\"'", r".*(?:name|key)=[\"']", r"[\"'][^<>\n]{0,100}>([^<>]+)(?=</)"),
+    _define_link("\n", r"", r"\n  [^\n]{0,1000}?input_value=([^\n]{1,4000}?)(?=, input_type=)"),
+    _define_link("]", r"\[", r"\]\n((?:[\w.-]{1,60} ?= ?\S[^\n]{0,1000}\n?)+)"),
     # the name in a field, and the value in one on a line below
-    _link(
+    _define_link(
         "\"'\n,",
         r"[ \t-]*[\"']?(?:\w*[nN]ame|key|kind|type|field|variable|header)[\"']?[:=] ?[\"']?[\w./-]*",
         r"[\"']?,?(?:\n(?![ \t]*-\s)[^\n]{0,200}){0,6}?\n[ \t]*[\"']?(?:string)?(?:value|content|data|text|val)[\"']?"
         r"[:=](?: ?[\"']?([^\s\"']{3,})|((?:\n[ ]+[^\n]*)+))",
     ),
     # an option, and a variable that a line sets
-    _link(
+    _define_link(
         " \t",
         r"(?:.*[\s\"'\[(,`])?(?:--?|/)",
         r"(?<!file)(?<!path)(?<!dir)(?<!name)(?<!id)(?<!type)[ \t]{1,4}[\"']?(?:(?![A-Za-z]+(?!\S))"
         r"([^\s\"'-][^\s\"']{3,})|([A-Za-z]{4,})(?=[\"']?[ \t]*(?:\Z|\n|[|;&>]|--?[A-Za-z])))",
     ),
-    _link(" \t", r"(?:[\w.:;&|-]+ ){0,4}[A-Z\d]+_", r" [\"']?([^\s=\"'][^\s\"']{3,})(?=[\"']?[ \t]*(?:\n|\Z))"),
+    _define_link(" \t", r"(?:[\w.:;&|-]+ ){0,4}[A-Z\d]+_", r" [\"']?([^\s=\"'][^\s\"']{3,})(?=[\"']?[ \t]*(?:\n|\Z))"),
     # a quoted word, a random one at most three words behind, and digits
-    _link(
+    _define_link(
         " \t",
         r"(?!.*(?i:expected) )[\s\S]*",
         rf"(?: (?:to|for|as|is|was|by|-\w{{1,20}}))?[ \t]{{1,3}}[`\"'“(]{_SCHEME}([^\s`\"'”()]{{4,}})(?=[`\"'”)])",
     ),
-    _link(
+    _define_link(
         " \t:=|->",
         r".*",
         r"(?:[ \t]{1,3}-{0,2}[a-z\d]{1,12}){0,3}?(?:[ \t]{0,2}[:=|]|[ \t]?->|[ \t](?:- )?){1,3}[*`'\"(]{0,3}"
         rf"{MIXED}([\w!@#$%^&+]{{8,}})(?![\w/-]|[.:=]\w|\()",
     ),
-    _link(" \t:", r".*", r"(?:[ \t](?:is|was|to))?:?[ \t][`'\"*]{0,3}(\d{4,12})(?![\w.,:/-])"),
+    _define_link(" \t:", r".*", r"(?:[ \t](?:is|was|to))?:?[ \t][`'\"*]{0,3}(\d{4,12})(?![\w.,:/-])"),
 )
 
 
@@ -218,24 +215,28 @@ def _find_value(text: str, start: int, end: int, told: int) -> tuple[int, int] |
     if before in ("?", "&", ";") and (found := _IN_QUERY.compiled.match(text, end, most)):
         return found.span(1) if is_secret_value(unquote(text[start:end]), unquote(found[1])) else None
     line = max(text.rfind("\n", max(0, start - LONGEST_NAME), start) + 1, start - LONGEST_NAME, 0)
+    if before == "<":
+        return _find_below(text, start, end, line, None) if told == TELLING else None
     joined = None if text[end : end + 2].strip(" ").isalnum() else _ASSIGNED.compiled.match(text, end)
-    is_element = before == "<" or (before == ":" and "<" in text[max(0, start - 40) : start])
-    if joined is not None or is_element or "{" in text[end : end + 3]:
+    if joined is not None or before == ":" or "{" in text[end : end + 3]:
         span = _find_below(text, start, end, line, joined) if told == TELLING else None
         span = span or (_find_assigned(text, start, line, joined) if joined is not None else None)
         if span is not None:
             return span if told == TELLING or is_random(text[slice(*span)]) else None
     if told != TELLING or (before not in ("-", "/") and not _MAY_LINK.compiled.match(text, end)):
         return None
-    for link in _LINKS:
-        found = link.pattern.compiled.match(text, end) if follows in link.follows else None
-        if found is not None and link.before.compiled.fullmatch(text, line, end):
+    for letters, ahead, link in _LINKS:
+        found = link.compiled.match(text, end) if follows in letters else None
+        if found is not None and ahead.compiled.fullmatch(text, line, end):
             return found.span(found.lastindex or 0)
     return None
 
 
 def _is_worth_masking(value: str, name: str) -> bool:
     plain = value.strip(" *`'\"").lower()
+    settings = _SETTING.compiled.findall(plain) if len(plain) < _LONGEST_RANDOM else []
+    if settings and all(each in SETTING_WORDS or each.isdecimal() or not each for each in settings):
+        plain = _SETTING.compiled.sub("", plain).strip("{}[](), \n") or "true"
     return holds_secret(plain, name) and not (plain in SETTING_WORDS or is_replaced(value))
 
 
@@ -245,7 +246,8 @@ def _find_assigned(text: str, name: int, line: int, joined: re.Match[str]) -> tu
         header = _OF_HEADER.compiled.match(text, joined.start())
         if header is not None:
             return header.span(1)
-    is_line = text[line:name].endswith(("/", "-D")) or _LINE_START.compiled.fullmatch(text, line, name) is not None
+    is_switch = joined["sign"] == ":" and text[line:name].endswith("/")
+    is_line = _LINE_START.compiled.fullmatch(text, line, name) is not None and joined["sign"] != "|"
     start, mark = joined.end(), joined["open"]
     if mark:
         mark = "”" if mark == "“" else mark
@@ -256,16 +258,13 @@ def _find_assigned(text: str, name: int, line: int, joined: re.Match[str]) -> tu
             return start, end
     if joined["closed"] and (number := _NUMBER.compiled.match(text, start)):
         return number.span()
-    rest = (
-        _REST_OF_LINE.compiled.match(text, start, start + _LONGEST_BELOW) if is_line and joined["sign"] != "|" else None
-    )
+    rest = _REST_OF_LINE.compiled.match(text, start, start + _LONGEST_BELOW) if is_line else None
     bare = rest or _BARE.compiled.match(text, start)
     if bare is None or text.startswith(f" {MASK}", bare.end()):  # a scheme, in front of what is masked
         return None
     is_name = bare[0].replace("_", "").isalpha() and is_secret_field(bare[0])
-    if _REFERENCE.compiled.fullmatch(bare[0]) or is_name:
-        return None
-    if bare[0].isalpha() and "=" not in joined["sign"] and not (mark or joined["closed"] or rest):
+    is_shown = bool(mark or joined["closed"] or rest or is_switch or "=" in joined["sign"])
+    if _REFERENCE.compiled.fullmatch(bare[0]) or is_name or (bare[0].isalpha() and not is_shown):
         return None
     return bare.span()
 
@@ -427,18 +426,19 @@ def _list_leaves(value: Any) -> Iterator[_Leaf]:
 
 def _find_regions(text: str, names: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the outermost brackets with one of these names inside, together with those behind them."""
-    stack, begun, ended, is_telling = list[str](), 0, -len(_BESIDE_ROWS), False
+    stack, begun, ended, place = list[str](), 0, 0, 0  # the place is that of the next name
     for found in _ANY_BRACKET.compiled.finditer(text):
         opener = _CLOSERS.get(found[0])
         if opener is None:
             if not stack and found.start() - ended > len("\nvalues\n  "):
-                if is_telling:
+                if place < len(names) and names[place] < ended:
                     yield begun, ended
-                begun, is_telling = found.start(), False
+                begun = found.start()
+                place = next((each for each in range(place, len(names)) if names[each] >= begun), len(names))
             stack += [found[0]] if len(stack) < _DEEPEST else []
         elif stack and stack[-1] == opener:
             stack.pop()
             ended = found.end()
-            is_telling = is_telling or bisect_left(names, begun) < bisect_left(names, ended)
-    if is_telling or (stack and names and names[-1] >= begun):
-        yield begun, len(text) if stack else ended
+    ended = len(text) if stack else ended
+    if place < len(names) and names[place] < ended:
+        yield begun, ended

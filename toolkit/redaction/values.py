@@ -21,23 +21,23 @@ from toolkit.redaction.names import (
     is_secret_field,
     is_secret_name,
     judge_name,
-    words_of,
+    read_words,
 )
 
 Path: TypeAlias = tuple[str | int, ...]
 
 # Values. In an object, fields with a name of the first kind have the name of something, of the second its value, and of
 # the third rows of values; the last word of a field's name counts.
-_NAMING = words_of(
+_NAMING = read_words(
     "name key k field header variable var parameter param option property attribute attr setting label selector locator"
-    " element title question ask prompt expect id path pointer target xpath type kind class"
+    " element title question ask prompt expect id path pointer target xpath type kind class column"
 )
-_VALUED = words_of(
+_VALUED = read_words(
     "value values val vals v content contents data text answer input response reply payload string new old to from arg"
     " args send fill is body"
 )
-_ROWS = words_of("rows records items cells tuples entries") | _VALUED
-_MARKS = words_of("sensitive secret confidential masked mask redact redacted")
+_ROWS = read_words("rows records items cells tuples entries") | _VALUED
+_MARKS = read_words("sensitive secret confidential masked mask redact redacted")
 _CARRIERS = Pattern(r"\w*(headers|query|cookies)", re.IGNORECASE)
 _COLUMN = Pattern(r"[A-Za-z$_][A-Za-z $_.:/-]{0,60}\d?")
 _ONE_NAME = Pattern(r"[A-Za-z]+(?:[_-][A-Za-z]+)*")
@@ -45,7 +45,7 @@ _OPTION = Pattern(r"--?[A-Za-z][\w.-]{1,60}|/[A-Za-z-]{2,30}")
 _HEADER_LINE = Pattern(r"([\w-]{1,60}):\s*(\S.*)", re.DOTALL)
 _MOST_COLUMNS = 200
 # Headers whose values are words of a protocol, which errors should be able to name.
-_PROTOCOL_HEADERS = words_of(
+_PROTOCOL_HEADERS = read_words(
     "accept accept-encoding accept-language anthropic-beta anthropic-version connection content-length content-type"
     " openai-beta user-agent"
 )
@@ -189,8 +189,7 @@ def is_naming(field: str, text: str) -> bool:
     if field not in _NAMING or len(text) > LONGEST_NAME or "://" in text:
         return False
     text = text if "[" in text else text.rpartition("/")[2]
-    if field == "path" and "." in text[1:] and not text.startswith("$"):
-        return False
+    text = text.rpartition(".")[2] if field == "path" else text
     words = text.split()
     while len(words) > 1 and _end_of(words[-1]) in {*FILLERS, ""}:
         words.pop()

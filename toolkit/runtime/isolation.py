@@ -54,6 +54,7 @@ from toolkit.schema.nodes import is_object
 from toolkit.trace_context import enter_trace_context, inject_trace_context
 
 _LONGEST_ERROR_NAME = 100
+_MOST_LATE_REPLIES = 100
 _REPLY_EXIT_SECONDS = 1.0  # from the end of the output of a process to its end
 
 
@@ -216,9 +217,17 @@ class _WorkerPool:
             with waiting():
                 await self._places.acquire()
                 has_place = True
-                process = await self._take_process()
-                exchange = _Exchange(process, request)
-                reply = await exchange.begin()
+                exchange = reply = None
+                while exchange is None or reply is None:
+                    is_used = len(self._idle) > 0
+                    process = await self._take_process()
+                    exchange = _Exchange(process, request)
+                    try:
+                        reply = await exchange.begin()
+                    except _ProcessEndedError:
+                        if not is_used:
+                            raise
+                        await process.end()  # an earlier call left it dying: it has not begun this one
             if "begun" in reply:
                 reply = await exchange.next()
             is_idle = exchange.is_over
@@ -242,6 +251,10 @@ class _WorkerPool:
         return await SupervisedProcess.start([sys.executable, "-c", code], errors=None, patience=NO_PATIENCE)
 
 
+class _ProcessEndedError(ToolFailedError):
+    """A process ended before it replied."""
+
+
 class _Exchange:
     """One request to a process, and its replies."""
 
@@ -251,11 +264,12 @@ class _Exchange:
         self._number = secrets.token_hex(8)  # the late reply to an earlier call is not taken for that to this one
         self._request = json.dumps({**request, "id": self._number}).encode()
         self._replies = BufferedByteReceiveStream(process.output)
+        self._late_replies = 0
 
     @property
     def is_over(self) -> bool:
-        """True if nothing followed the reply, so that the process can serve another call."""
-        return not self._replies.buffer
+        """True if the process wrote nothing but the reply, so that it can serve another call."""
+        return not self._replies.buffer and not self._late_replies
 
     async def begin(self) -> Mapping[str, Any]:
         """Send the request and return the first reply: that the function is about to be called, or an error."""
@@ -266,6 +280,14 @@ class _Exchange:
         return await self.next()
 
     async def next(self) -> Mapping[str, Any]:
+        """Return the next reply to this request; late ones to an earlier request are dropped."""
+        while (reply := await self._read_reply()).get("id") != self._number:
+            self._late_replies += 1
+            if self._late_replies > _MOST_LATE_REPLIES:
+                raise _refuse_reply(self._name)
+        return reply
+
+    async def _read_reply(self) -> Mapping[str, Any]:
         try:
             (length,) = MESSAGE_LENGTH.unpack(await self._replies.receive_exactly(MESSAGE_LENGTH.size))
             if length > LONGEST_REPLY:
@@ -275,13 +297,13 @@ class _Exchange:
             raise await self._describe_end() from error
         except (ValueError, RecursionError) as error:
             raise _refuse_reply(self._name) from error
-        if not is_object(reply) or reply.get("id") != self._number:
+        if not is_object(reply):
             raise _refuse_reply(self._name)
         return reply
 
-    async def _describe_end(self) -> ToolFailedError:
+    async def _describe_end(self) -> _ProcessEndedError:
         await self._process.has_ended_within(_REPLY_EXIT_SECONDS)
-        return ToolFailedError(
+        return _ProcessEndedError(
             f"The process {describe_end(self._process.exit_code)} before the call had ended. It may have taken effect."
         )
 

@@ -32,6 +32,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from toolkit.dataclass import dataclass
+from toolkit.foreign_text import strip_hidden
 from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.backend import LoopLocal
@@ -498,13 +499,22 @@ class LineReader:
 
 
 LONGEST_LINE = 32 * 1024 * 1024
+_LINE_HEAD = 10_000
 _LONGEST_LOG_LINE = 2_000
 _LONGEST_ERROR_LINE = 10_000
 _LINES_KEPT = 20
 
 
 class LineTooLongError(Exception):
-    """A line is longer than `LONGEST_LINE` bytes."""
+    """A line is longer than `LONGEST_LINE` bytes; the rest of it is skipped.
+
+    Args:
+        head: Its first bytes.
+    """
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__(f"a line has more than {LONGEST_LINE:,} bytes")
+        self.head = head
 
 
 class LineProcess:
@@ -551,14 +561,16 @@ class LineProcess:
         """
         line = await self._output.next()
         if line is not None and len(line) > LONGEST_LINE:
-            raise LineTooLongError
+            raise LineTooLongError(line[:_LINE_HEAD])
         return line
 
     async def log_errors(self) -> None:
         """Log its standard error, and store the last lines."""
         while (line := await self._errors.next()) is not None:
             # Cut after that: a part of a secret would not be recognized.
-            text = self.redact(line.decode("utf-8", "replace").rstrip())[:_LONGEST_LOG_LINE]
+            text = self.redact(" ".join(strip_hidden(line.decode("utf-8", "replace")).split("\n")).rstrip())[
+                :_LONGEST_LOG_LINE
+            ]
             if text:
                 self.last_words.append(text)
                 self._logger.info("%s: %s", self.name, text)

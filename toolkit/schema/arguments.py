@@ -25,7 +25,9 @@ MAX_DEPTH = 100
 _STEPS_OF_CHECK = 500_000
 _STEPS_OF_TRIAL = 20_000
 _MOST_DIGITS = 4_000
+_MOST_STRUCTURES = 20_000  # lists and objects, which observers get copies of
 _STRUCTURED = frozenset({"array", "object"})
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONGEST_AMOUNT = 60
 _MOST_ENCODINGS = 2
@@ -93,6 +95,13 @@ def is_trial() -> bool:
 
 class MalformedJsonError(InvalidArgumentsError):
     """The text is not JSON: the only failure that a repair of the text can help."""
+
+
+class ArgumentsTooLargeError(InvalidArgumentsError):
+    """Checking the arguments would take too long, and so would a search for what they were meant to be."""
+
+    def __init__(self, reason: str = "checking them takes too long. Send fewer or simpler values.") -> None:
+        super().__init__(f"The arguments were refused: {reason}")
 
 
 class ArgumentsParser(Protocol):
@@ -257,13 +266,27 @@ def decode_json(text: str) -> Any:
     return value
 
 
+def check_structures(text: str) -> None:
+    """Refuse arguments with too many parts for those that check, copy and show them.
+
+    Raises:
+        ArgumentsTooLargeError: There are more than 20,000 lists and objects.
+    """
+    if len(text) > _MOST_STRUCTURES and text.count("[") + text.count("{") > _MOST_STRUCTURES:
+        outside = _STRING.sub("", text)
+        if outside.count("[") + outside.count("{") > _MOST_STRUCTURES:
+            raise ArgumentsTooLargeError(f"they have more than {_MOST_STRUCTURES:,} lists and objects. Send fewer.")
+
+
 def decode_clearly(text: str) -> Any:
     """Return the value of a text as `decode_json` does, with an error for the model.
 
     Raises:
         MalformedJsonError: The text is accepted by `json`, but is not strict JSON.
+        ArgumentsTooLargeError: It has too many lists and objects.
         json.JSONDecodeError: It is not JSON.
     """
+    check_structures(text)
     try:
         return decode_json(text)
     except RecursionError:

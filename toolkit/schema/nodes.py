@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 from urllib.parse import unquote
@@ -46,6 +46,25 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Return whether a value is a JSON array."""
     return isinstance(value, list)
+
+
+def count_parts(value: object, most: int, *, opaque: Collection[str] = ()) -> int:
+    """Return the number of objects and lists in a value of JSON; where they are more than `most`, some number above.
+
+    Args:
+        value: The value.
+        most: The number above which they are not counted.
+        opaque: The names of fields whose values are not counted.
+    """
+    waiting, count = [value], 0
+    while waiting and count + len(waiting) <= most:
+        part = waiting.pop()
+        count += 1
+        if is_object(part):
+            waiting += [each for name, each in part.items() if type(each) in (dict, list) and name not in opaque]
+        elif is_array(part):
+            waiting += [each for each in part if type(each) in (dict, list)]
+    return count + len(waiting)
 
 
 ReplaceSecret: TypeAlias = Callable[[Any, JsonPath, bool], Any]

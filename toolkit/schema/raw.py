@@ -15,6 +15,7 @@ from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.json_text import canonical_json
 from toolkit.schema.arguments import (
     ArgumentsParser,
+    ArgumentsTooLargeError,
     TooMuchWorkError,
     WorkBudget,
     check_depth,
@@ -141,9 +142,7 @@ class RawArguments:
         except TooMuchWorkError:
             if is_trial():
                 raise
-            raise InvalidArgumentsError(
-                "The arguments were refused: checking them takes too long. Send fewer or simpler values."
-            ) from None
+            raise ArgumentsTooLargeError from None
         except (TypeError, ValueError) as error:
             raise InvalidArgumentsError(f"The arguments are not JSON: {error}.") from None
 

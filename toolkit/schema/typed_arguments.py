@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -18,14 +20,18 @@ from pydantic_core import (
 )
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.json_text import canonical_json, without_addresses
+from toolkit.json_text import canonical_json, stop_early, without_addresses
 from toolkit.logs import get_logger
 from toolkit.schema.arguments import (
+    ArgumentsTooLargeError,
+    TooMuchWorkError,
     check_depth,
+    check_structures,
     check_text,
     decode_clearly,
     drop_nulls,
     hide_secrets,
+    is_trial,
     malformed,
     may_be_deep,
 )
@@ -41,6 +47,15 @@ _PLAIN_KINDS = frozenset({"str", "int", "float", "bool", "none"})
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 _LONGEST_TUPLE = 1_000
 _CRASHES = (Exception, SystemExit)
+# Steps of Pydantic, which holds the interpreter's lock: some 3 microseconds with the error of each, and a half without.
+_FEW_STEPS = 2_000
+_MOST_STEPS_WITH_ERRORS = 15_000
+_MOST_STEPS = 100_000
+_LONGEST_OF_RECURSION = 40  # characters
+_SIMPLE_VALUES_OF_STEP = 8
+# Integers beyond 2**61 and UUIDs can have the same hash: as many in a set take a time in their square.
+_MAY_COLLIDE = re.compile(r"[0-9A-Fa-f-]{18,}")
+_MOST_COLLISIONS = 1_000
 _logger = get_logger("toolkit.schema")
 
 
@@ -64,10 +79,14 @@ class TypedArguments:
         "_each",
         "_enums",
         "_fields",
+        "_has_hashes",
+        "_is_branching",
+        "_longest_quick",
         "_may_hide",
         "_members",
         "_validate_json",
         "_validate_python",
+        "_validate_quickly",
         "is_plain",
         "is_strict",
         "nodes",
@@ -94,6 +113,9 @@ class TypedArguments:
         if any(part["type"].startswith("function-") for part in walk_core(fields.core_schema)):
             self._validate_json = partial(_validate_and_keep, self._validate_json)
         self._validate_python: Callable[[object], dict[str, Any]] = validator.validate_python
+        self._validate_quickly: Callable[[str], dict[str, Any]] | None = None
+        self._longest_quick = -1  # until the first text
+        self._is_branching = self._has_hashes = False
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -107,10 +129,7 @@ class TypedArguments:
 
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
-        try:
-            arguments = self._validate_json(text)
-        except _CRASHES as error:
-            arguments = self._read_refused(text, error)
+        arguments = self._parse_text(text)
         # Pydantic accepts repeated names and, in fields of any type, NaN. No name is repeated if each colon follows
         # another parameter, or if there are as many names as colons.
         colons = unknown = text.count(":")
@@ -126,10 +145,61 @@ class TypedArguments:
         return arguments
 
     def _parse_text(self, text: str) -> dict[str, Any]:
+        validate = self._validate_json if len(text) <= self._longest_quick else self._choose_validator(text)
         try:
-            return self._validate_json(text)
+            return validate(text)
         except _CRASHES as error:
             return self._read_refused(text, error)
+
+    def _choose_validator(self, text: str) -> Callable[[str], dict[str, Any]]:
+        """Return the validator for a long text: that of all problems, or one that stops at the first of each list.
+
+        Raises:
+            TooMuchWorkError: It takes more steps than the current trial allows.
+            ArgumentsTooLargeError: It would take more steps than are allowed at all.
+        """
+        if self._longest_quick < 0:
+            self._note_branches()
+            if len(text) <= self._longest_quick:
+                return self._validate_json
+        most, least = _count_parts(text)
+        if self._is_branching or least > _MOST_STEPS:
+            try:
+                value: object = from_json(text)
+            except ValueError:
+                return self._validate_json  # which finds that out at once
+            if least <= _MOST_STEPS:
+                most = least = self._count_steps(value)
+        if most > _FEW_STEPS and is_trial():
+            raise TooMuchWorkError
+        check_structures(text)
+        if least > _MOST_STEPS:
+            raise ArgumentsTooLargeError
+        if self._has_hashes and len(_MAY_COLLIDE.findall(text)) > _MOST_COLLISIONS:
+            raise ArgumentsTooLargeError(
+                f"a set and the names of an object have at most {_MOST_COLLISIONS:,} UUIDs or numbers of 18 digits."
+            )
+        if most <= _MOST_STEPS_WITH_ERRORS:
+            return self._validate_json
+        if self._validate_quickly is None:
+            validator = SchemaValidator(stop_early(self._fields.core_schema))
+            self._validate_quickly = partial(validator.validate_json, strict=self.is_strict or None)
+        return self._validate_quickly
+
+    def _note_branches(self) -> None:
+        """Find out how long a text may be at which the steps need not be counted."""
+        parts = list(walk_core(self._fields.core_schema))
+        choices = sum(len(part["choices"]) for part in parts if part["type"] == "union")
+        self._is_branching = choices > 0
+        self._has_hashes = any(map(_is_hashed, parts))
+        is_recursive = any(part["type"] == "definition-ref" for part in parts)
+        self._longest_quick = _LONGEST_OF_RECURSION if choices and is_recursive else _FEW_STEPS // (choices or 1)
+
+    def _count_steps(self, value: object) -> int:
+        try:
+            return count_steps(self._fields.core_schema, value)
+        except RecursionError:
+            return _MOST_STEPS + 1
 
     def _read_refused(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
         """Repair refused arguments, or raise the refusal of Pydantic or the unexpected error of a validator."""
@@ -215,6 +285,8 @@ class TypedArguments:
     def _repair_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
         """Repair refused arguments, such as an empty text or names of enum members, or raise the problems."""
         check_text(text)
+        if error.error_count() > _MOST_STEPS_WITH_ERRORS:
+            raise ArgumentsTooLargeError from None
         stripped = text.strip()
         if stripped in ("", "null"):
             return self._parse_text("{}")
@@ -406,6 +478,7 @@ def _is_made_of_plain(schema: Any) -> bool:
 _MOST_WRAPPERS = 50
 # The keys between a field and the type of its value in a core schema.
 _INNER = ("schema", "lax_schema", "json_schema")
+_INSIDE = ("items_schema", "fields", "values_schema", "extras_schema")
 
 
 def is_strict_at(schema: Any, path: JsonPath) -> bool:
@@ -458,3 +531,52 @@ def _step_inside(part: Any, is_strict: bool, key: str | int) -> list[tuple[Any, 
     inner = named.get(key) or next((field for field in named.values() if field.get("validation_alias") == key), None)
     inner = inner or part.get("values_schema") or part.get("extras_schema")
     return [(inner, outer)] if is_object(inner) else []
+
+
+def _is_hashed(part: Mapping[str, Any]) -> bool:
+    """Return whether values become members of a set or names of an object that may be no texts."""
+    if part["type"] in ("set", "frozenset"):
+        return bool(part.get("items_schema", {}).get("type") != "str")
+    return part["type"] == "dict" and part.get("keys_schema", {}).get("type", "any") not in ("any", "str")
+
+
+def _count_parts(text: str) -> tuple[int, int]:
+    """Return how many values the JSON of a text may have, and about how many simple values take as long as they all."""
+    structures, commas = text.count("{") + text.count("[") + text.count(":"), text.count(",")
+    return structures + commas, structures + commas // _SIMPLE_VALUES_OF_STEP
+
+
+def count_steps(schema: Any, value: object) -> int:
+    """Return how many values Pydantic validates: one that may have several forms is validated as each of them.
+
+    Raises:
+        RecursionError: It is nested too deeply.
+    """
+    definitions = {part["ref"]: part for part in walk_core(schema) if "ref" in part}
+    shapes: dict[int, tuple[list[Any], bool]] = {}
+    known: dict[tuple[int, int], int] = {}
+    decoded: list[object] = []  # an id is used again as soon as its object is gone
+
+    def shape_of(part: Any) -> tuple[list[Any], bool]:
+        """Return the parts that validate the same value, and whether others validate what is in it."""
+        here = [part[key] for key in _INNER if is_object(part.get(key)) and "type" in part[key]]
+        here += [definitions[part["schema_ref"]]] if part["type"] == "definition-ref" else _list_choices(part)
+        return here, not part.keys().isdisjoint(_INSIDE)
+
+    def count(part: Any, value: Any) -> int:
+        place = id(part), id(value) if type(value) in (dict, list, str) and value else 0
+        if place not in known:
+            shape = shapes.get(id(part))
+            here, goes_inside = shape = shapes[id(part)] = shape_of(part) if shape is None else shape
+            if part["type"] == "json" and isinstance(value, str):
+                with suppress(ValueError):
+                    value = from_json(value)
+                    decoded.append(value)
+            counts = [count(inner, value) for inner in here]
+            if goes_inside and type(value) in (dict, list):
+                members: Any = value.items() if type(value) is dict else enumerate(value)
+                counts += [count(inner, item) for key, item in members for inner, _ in _step_inside(part, False, key)]
+            known[place] = max(counts) if part["type"] == "tagged-union" else sum(counts) or 1
+        return known[place]
+
+    return count(schema, value)

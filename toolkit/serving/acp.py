@@ -37,7 +37,7 @@ from toolkit.logs import get_logger
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.outcome import Cancelled, MaxIterations, ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark
-from toolkit.schema.nodes import is_object
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources.mcp import http, mcp_tools, sse, stdio
 from toolkit.tools.decorators import tool_from_function, tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -53,6 +53,7 @@ __all__ = ["AcpEditor", "serve_acp"]
 _logger = get_logger("toolkit.serving")
 _INTERNAL_ERROR = -32603
 _LONGEST_OUTPUT = 100_000
+_MOST_DIFFS = 100
 _MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 _MOST_SECONDS = 60  # that an editor may take to open, kill or release a terminal, whatever is cancelled
 _OPTIONS = [
@@ -180,7 +181,9 @@ class _OpenSession:
         chosen = answer.outcome.option_id if isinstance(answer.outcome, schema.AllowedOutcome) else ""
         if chosen == "allow_always":
             self.allowed.add(request.tool_name)
-        return Approve() if chosen.startswith("allow_") else Deny("The user did not approve this call.")
+        if chosen in ("allow_once", "allow_always"):
+            return Approve()
+        return Deny("The user did not approve this call.")
 
 
 SessionTools: TypeAlias = ToolRegistry[Ctx] | Callable[[AcpEditor], ToolRegistry[Ctx]]
@@ -296,8 +299,10 @@ class _Agent:
         return schema.LoadSessionResponse()
 
     async def _open_session(self, session_id: str, cwd: str, servers: Sequence[Any]) -> _OpenSession:
-        folder = Path(cwd)
-        if not folder.is_absolute() or not await anyio.Path(folder).is_dir():
+        folder, is_folder = Path(cwd), False
+        with suppress(OSError, ValueError):  # as of a name that is too long
+            is_folder = await anyio.Path(folder).is_dir()
+        if not (is_folder and folder.is_absolute()):
             raise acp.RequestError.invalid_params({"cwd": "it is no absolute path of a folder"})
         editor = AcpEditor(id=session_id, folder=folder, has_terminal=self.has_terminal, _client=self.client)
         try:
@@ -442,14 +447,17 @@ def _show_result(result: chat.ToolResult) -> _Update:
 def _show_diffs(arguments: Mapping[str, Any], folder: Path) -> list[Any]:
     """Return the diffs of a call that writes a file: its passages, or its whole content."""
     plain: dict[str, Any] = to_jsonable_python(arguments, fallback=str)
-    path = plain.get("path")
-    edits = [plain, *(plain.get("edits") or ())] if isinstance(path, str) else []
-    diffs = [
-        (each["old_text"], each.get("new_text") or "") for each in edits if is_object(each) and each.get("old_text")
+    path, edits, content = plain.get("path"), plain.get("edits"), plain.get("content")
+    if not (isinstance(path, str) and path):
+        return []
+    passages = [plain, *(edits[:_MOST_DIFFS] if is_array(edits) else ())]
+    found = [(each.get("old_text"), each.get("new_text") or "") for each in filter(is_object, passages)]
+    diffs: list[tuple[str | None, str]] = [
+        (old, new) for old, new in found if isinstance(old, str) and old and isinstance(new, str)
     ]
-    if isinstance(content := plain.get("content"), str):
+    if isinstance(content, str):
         diffs.append((None, content))
-    return [acp.tool_diff_content(str(folder / path), new, old) for old, new in diffs if path]
+    return [acp.tool_diff_content(str(folder / path), new, old) for old, new in diffs]
 
 
 def _find_locations(arguments: Mapping[str, Any], folder: Path) -> list[schema.ToolCallLocation] | None:

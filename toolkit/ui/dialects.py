@@ -51,10 +51,12 @@ from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.events import show_messages
 from toolkit.foreign_text import replace_surrogates
+from toolkit.json_text import read_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried, ResponseReceived
 from toolkit.loop.outcome import Cancelled, Complete, ToolLoopResult
+from toolkit.schema.nodes import is_array, is_object
 
 Chunk: TypeAlias = Any
 """An event of a dialect: `ag_ui.core.BaseEvent`, or a chunk of a UI-message stream as JSON values."""
@@ -71,6 +73,9 @@ _ANSWER_SCHEMA: dict[str, Any] = {
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "editedArgs": {"type": "object"}},
     "required": ["approved"],
 }
+_MOST_PARTS = 2_000
+MOST_TOOLS = 128
+"""How many tools an interface may bring along."""
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _ANY_OF_KIND: Mapping[str, str] = {"image": "image/*", "audio": "audio/*", "video": "video/*"}
 _Kind: TypeAlias = Literal["text", "reasoning"]
@@ -590,10 +595,14 @@ def read_ui_request(body: bytes) -> Posted:
     Raises:
         ValueError: It is none; says why.
     """
-    request = _read_model(_UiRequest, body)
-    again = request.trigger == "regenerate-message"
-    named = [each for each in request.messages if each.id == request.messageId]
-    message = next(iter((named if named and not again else request.messages)[-1:]), None)
+    given = _read_object(body)
+    listed, again = given.get("messages"), given.get("trigger") == "regenerate-message"
+    messages, named_id = listed if is_array(listed) else [], given.get("messageId")
+    named = named_id is not None and [each for each in messages if is_object(each) and each.get("id") == named_id]
+    if is_array(listed):
+        given["messages"] = (named if named and not again else messages)[-1:]
+    request = _read_model(_UiRequest, given)
+    message = next(iter(request.messages), None)
     if message is None or message.role == "system":
         raise ValueError("the last message is neither a question nor an answer with results or decisions")
     thread: dict[str, Any] = {"thread_id": request.id, "state": request.state}
@@ -625,7 +634,9 @@ def read_ag_ui_request(body: bytes) -> Posted:
     Raises:
         ValueError: It is none; says why.
     """
-    request = _read_model(core.RunAgentInput, body)
+    given = _read_object(body)
+    _leave_out_ignored(given)
+    request = _read_model(core.RunAgentInput, given)
     decisions = {entry.interrupt_id: _read_ag_ui_decision(entry) for entry in request.resume or ()}
     results: dict[str, ToolOutput] = {}
     question, question_id = None, ""
@@ -652,6 +663,26 @@ def read_ag_ui_request(body: bytes) -> Posted:
     )
 
 
+def _leave_out_ignored(given: dict[str, Any]) -> None:
+    """Remove what nobody reads of a request: messages before the question or the results, the context, spare tools.
+
+    Raises:
+        ValueError: There are too many results.
+    """
+    messages, tools, context = (given.get(name) for name in ("messages", "tools", "context"))
+    if is_array(messages):
+        place = len(messages) - 1
+        while place > 0 and is_object(messages[place]) and messages[place].get("role") == "tool":
+            place -= 1
+        del messages[: max(place, 0)]
+        if len(messages) > _MOST_PARTS:
+            raise ValueError(f"a request has {_MOST_PARTS:,} results at most")
+    if is_array(tools):
+        del tools[MOST_TOOLS + 1 :]  # one too many is refused
+    if is_array(context):
+        context.clear()
+
+
 def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
     payload: object = entry.payload
     answer = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
@@ -667,9 +698,25 @@ def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
     return Deny(reason) if isinstance(reason, str) else False
 
 
-def _read_model(model: type[_Model], body: bytes) -> _Model:
+def _read_object(body: bytes) -> dict[str, Any]:
     try:
-        return model.model_validate_json(body)
+        found: object = read_json(body)
+    except ValueError as error:
+        raise ValueError(f"the body: {error}") from None
+    if not is_object(found):
+        raise ValueError("the body: an object is expected")
+    return found
+
+
+def _read_model(model: type[_Model], given: dict[str, Any]) -> _Model:
+    """Return a request as a model of it; a message has a bounded number of parts, which are validated at once."""
+    listed: object = given.get("messages")
+    for message in filter(is_object, listed if is_array(listed) else ()):
+        parts: object = message.get("parts", message.get("content"))
+        if is_array(parts) and len(parts) > _MOST_PARTS:
+            raise ValueError(f"a message has {_MOST_PARTS:,} parts at most")
+    try:
+        return model.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"

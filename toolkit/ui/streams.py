@@ -7,7 +7,6 @@ from the stored conversation, once the turn is over.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, Generic, Literal, TypeAlias
 
 import anyio
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -30,6 +30,7 @@ from toolkit.calls.events import ToolExecutionEnd
 from toolkit.calls.registration import BROWSER, Ctx
 from toolkit.chat import Message, Provider, ToolResult, UserMessage
 from toolkit.chat.output import ToolOutput
+from toolkit.conversation_stores import check_conversation_id
 from toolkit.conversations import Conversations, ConversationTurn
 from toolkit.errors import (
     ConfigurationError,
@@ -49,6 +50,7 @@ from toolkit.settings import check_setting
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.registry import ToolRegistry
 from toolkit.ui.dialects import (
+    MOST_TOOLS,
     AgUiTranslator,
     Chunk,
     Posted,
@@ -58,16 +60,14 @@ from toolkit.ui.dialects import (
     read_ag_ui_request,
     read_ui_request,
 )
-from toolkit.ui.viewer import Pages, gate_app, serve_pages
+from toolkit.ui.viewer import Pages, gate_app, read_number, serve_pages
 
 __all__ = ["AgUiTranslator", "Dialect", "InterfaceStreams", "Posted", "UiMessageTranslator", "serve_chat"]
 
 _logger = get_logger("toolkit.ui")
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
-_MOST_TOOLS = 128
 _UNANSWERED = "The last question has no answer: send it again."
-_NUMBER = re.compile("[0-9]{1,9}")
 
 Dialect: TypeAlias = Literal["ag-ui", "ui-messages"]
 """A dialect of interfaces: that of AG-UI, or that of Vercel's ``useChat``."""
@@ -175,7 +175,7 @@ class InterfaceStreams(Generic[Ctx]):
             registry = _add_tools(self.registry, posted)
         except (ValueError, ToolkitError) as error:
             return _make_refusal(400, str(error))
-        conversation_id = await _await_value(self.conversation_for(request, posted.thread_id))
+        conversation_id = await self._find_conversation(request, posted.thread_id)
         ctx = None if self.context_for is None else await _await_value(self.context_for(request, posted))
         live = _LiveTurn(self, dialect, posted, registry, self._buffer_size)
         key: _Key = (dialect, conversation_id)
@@ -191,14 +191,27 @@ class InterfaceStreams(Generic[Ctx]):
             return live.refusal
         return _EventResponse(dialect, self._read_turn(live, key, 0), live, self._linger)
 
+    async def _find_conversation(self, request: Request, thread: str) -> str:
+        """Return the id of the conversation of a thread.
+
+        Raises:
+            HTTPException: No conversation can have it.
+        """
+        found = await _await_value(self.conversation_for(request, thread))
+        try:
+            check_conversation_id(found)
+        except ConfigurationError as error:
+            raise HTTPException(400, "no conversation can have this name") from error
+        return str(found)
+
     async def _follow_turn(self, dialect: Dialect, request: Request) -> Response:
         thread = request.path_params["thread"]
-        key: _Key = (dialect, await _await_value(self.conversation_for(request, thread)))
+        key: _Key = (dialect, await self._find_conversation(request, thread))
         live = self._live.get(key)
         if live is not None:
             mark, _, number = request.headers.get("last-event-id", "").rpartition("-")
-            is_known = mark == live.mark and _NUMBER.fullmatch(number)
-            events = self._read_turn(live, key, int(number) + 1 if is_known else -1)
+            last = read_number(number) if mark == live.mark else -1
+            events = self._read_turn(live, key, last + 1 if last >= 0 else -1)
             return _EventResponse(dialect, events, live, self._linger)
         found = await self.conversations.get(key[1])
         if not found.messages:
@@ -206,7 +219,7 @@ class InterfaceStreams(Generic[Ctx]):
         return _EventResponse(dialect, self._read_stored(key, thread))
 
     async def _cancel_turn(self, dialect: Dialect, request: Request) -> Response:
-        key: _Key = (dialect, await _await_value(self.conversation_for(request, request.path_params["thread"])))
+        key: _Key = (dialect, await self._find_conversation(request, request.path_params["thread"]))
         live = self._live.get(key)
         if live is None:
             return _make_refusal(404, "no answer is under way here")
@@ -540,8 +553,8 @@ def _add_tools(registry: ToolRegistry[Any], posted: Posted) -> ToolRegistry[Any]
     """
     if not posted.tools:
         return registry
-    if len(posted.tools) > _MOST_TOOLS:
-        raise ConfigurationError(f"an interface may bring {_MOST_TOOLS} tools along")
+    if len(posted.tools) > MOST_TOOLS:
+        raise ConfigurationError(f"an interface may bring {MOST_TOOLS} tools along")
     made = [
         tool_from_schema(each.name, each.description, each.parameters, lambda _: "", tags={BROWSER})
         for each in posted.tools

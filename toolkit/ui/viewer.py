@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from functools import cache, lru_cache, partial
 from importlib.resources import files
-from json import JSONDecodeError, dumps, loads
+from json import dumps
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import anyio
 from anyio import to_thread
+from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -47,6 +49,7 @@ from toolkit.run_log import (
     export_run,
 )
 from toolkit.runtime.backend import cancellation_mark
+from toolkit.schema.nodes import is_object
 
 _LOOPBACK = "127.0.0.1"
 _ENTRANCE = "/page"
@@ -66,6 +69,7 @@ _StepRow: TypeAlias = list[Any]
 """A step as the page has it: id, parent, kind, title, status, start, end, note, tokens, cost, question."""
 _CHUNK = 5_000
 _LONGEST_TITLE = 200
+_NUMBER = re.compile("[0-9]{1,9}")
 _OWN_SITES = ("same-origin", "none", "")
 
 
@@ -158,7 +162,7 @@ def _make_app(viewer: _Viewer, pages: Pages) -> Starlette:
         _read_page,
         Route("/runs", viewer.list_runs),
         Route("/runs/{run_id}/live", viewer.follow_run),
-        Route("/runs/{run_id}/steps/{number:int}", viewer.show_step),
+        Route("/runs/{run_id}/steps/{number}", viewer.show_step),
         Route("/runs/{run_id}/search", viewer.search_run),
         Route("/runs/{run_id}/export/{form}", viewer.export_run),
         Route("/runs/{run_id}/answers", viewer.take_answer, methods=["POST"]),
@@ -279,7 +283,7 @@ class _Viewer:
 
     async def show_step(self, request: Request) -> Response:
         """Return the details of a step."""
-        run_id, number = await self._find_run(request), request.path_params["number"]
+        run_id, number = await self._find_run(request), read_number(request.path_params["number"])
         run = self._open_run(run_id)
         await to_thread.run_sync(run.read_all)
         sections = await to_thread.run_sync(run.describe, number)
@@ -328,7 +332,7 @@ class _Viewer:
         """Yield the changes of a run, as server-sent events, until it has ended."""
         run = self._open_run(run_id)
         mark, _, count = known.partition("-")
-        sent = int(count) if mark == run.mark and count.isdigit() else 0
+        sent = max(0, read_number(count)) if mark == run.mark else 0
         yield _as_event("begin", {"is_new": sent == 0})
         shown: dict[str, Any] | None = None
         quiet = 0.0
@@ -367,15 +371,20 @@ async def _read_body(request: Request) -> dict[str, Any]:
         if len(body) > _LARGEST_BODY:
             raise ConfigurationError("an answer is short")
     try:
-        found: object = loads(body)
-    except (JSONDecodeError, UnicodeDecodeError) as error:
+        found: object = from_json(body)
+    except ValueError as error:
         raise ConfigurationError(f"an answer is JSON: {error}") from error
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return found if is_object(found) else {}
 
 
 async def _report_problem(request: Request, error: Exception) -> Response:
     del request
     return _as_json({"problem": str(error)}, 400)
+
+
+def read_number(text: str) -> int:
+    """Return a number as this server writes them; -1 where the text is none."""
+    return int(text) if _NUMBER.fullmatch(text) else -1
 
 
 def _as_json(content: object, status: int = 200) -> Response:

@@ -12,9 +12,15 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server.sse import SseServerTransport
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
 
-from toolkit import ToolCall, ToolRegistry, ToolResult
-from toolkit.sources.mcp import http, mcp_tools
+from tests.sources.mcp.threaded import serving_in_thread
+from toolkit import ToolCall, ToolRegistry, ToolResult, tool
+from toolkit.serving.mcp import mcp_server
+from toolkit.sources.mcp import http, mcp_tools, sse
 
 pytestmark = pytest.mark.anyio
 
@@ -179,3 +185,25 @@ async def test_a_call_that_is_refused_for_itself_leaves_the_session_as_it_is(sta
     assert f"(HTTP {status})" in refused.text
     assert ("may have taken effect" in refused.text) == (status == 500)
     assert server.runs == ["1"]
+
+
+async def test_the_oldest_transport_takes_long_results() -> None:
+    @tool
+    def repeat(count: int) -> str:
+        """Repeat a letter."""
+        return "x" * count
+
+    def make_app(_: int) -> Starlette:
+        server, transport = mcp_server(ToolRegistry([repeat])), SseServerTransport("/messages/")
+
+        class Stream:
+            async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+                async with transport.connect_sse(scope, receive, send) as (read, write):
+                    await server.run(read, write, server.create_initialization_options())
+
+        return Starlette(routes=[Route("/sse", Stream()), Mount("/messages/", transport.handle_post_message)])
+
+    with serving_in_thread(make_app) as port, anyio.fail_after(240):
+        async with mcp_tools(sse(f"http://127.0.0.1:{port}/sse")) as tools:
+            result = await ToolRegistry(tools).execute(ToolCall("1", "repeat", '{"count": 3000000}'))
+    assert result.details == {"result": "x" * 3_000_000}

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import math
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import anyio
@@ -12,10 +14,12 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
+from tests.counted_work import grows_with_its_input
 from tests.sources.openapi.application import Application
 from tests.sources.openapi.pets import document, operation
 from toolkit import ConfigurationError, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
 from toolkit.chat import dump_messages
+from toolkit.errors import OpenApiError
 from toolkit.events import LoopEvent
 from toolkit.sources.openapi import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, openapi_tools
 from toolkit.testing import ScriptedProvider
@@ -277,3 +281,90 @@ async def test_the_host_that_an_error_says_to_allow_is_allowed_so(server: str, e
     assert f"allow_hosts=[{entry!r}]" in str(raised.value)
     async with openapi_tools(source, auth=Bearer(SECRET), allow_hosts=[entry]) as tools:
         assert len(tools) == 1
+
+
+@pytest.mark.parametrize("schemes", [None, True, 1, "key", ["key"], [["key"]], {"key": None}, {"key": ["apiKey"]}])
+async def test_security_schemes_that_are_none_are_an_error_of_ours(schemes: object) -> None:
+    source = document({"/": {"get": operation()}}, components={"securitySchemes": schemes})
+    with pytest.raises(OpenApiError, match="security scheme 'key'"):
+        async with openapi_tools(source, auth={"key": SECRET}):
+            pass
+
+
+async def test_a_security_scheme_may_stand_in_another_document_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {
+        "/api.json": document(
+            {"/": {"get": operation(security=[{"key": []}])}},
+            components={"securitySchemes": {"key": {"$ref": "schemes.json"}}},
+        ),
+        "/schemes.json": {"type": "apiKey", "name": "X-Key", "in": "header"},
+    }
+    seen: list[httpx2.Request] = []
+
+    async def send(self: object, request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        return httpx2.Response(200, json=pages.get(request.url.path, {}))
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send)
+    async with openapi_tools("https://pets.test/api.json", auth={"key": SECRET}) as tools:
+        await tools[0].ainvoke({})
+    assert seen[-1].headers["x-key"] == SECRET
+
+
+ODD_TOKENS = {
+    "a lifetime of four hundred digits": {"access_token": "tok-1", "expires_in": 10**400},
+    "an endless lifetime": {"access_token": "tok-1", "expires_in": math.inf},
+    "a lifetime that is no number": {"access_token": "tok-1", "expires_in": math.nan},
+    "a lifetime below zero": {"access_token": "tok-1", "expires_in": -1},
+    "a token of a megabyte": {"access_token": "t" * 900_000},
+}
+
+
+@pytest.mark.parametrize("name", ODD_TOKENS)
+async def test_an_odd_answer_of_a_token_server_is_used_or_a_failure_of_the_call(name: str) -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        is_token = request.url.path == "/token"
+        return httpx2.Response(200, content=json.dumps(ODD_TOKENS[name]) if is_token else b"ok")
+
+    auth = OAuth2ClientCredentials("ada", SECRET, token_url="https://pets.test/token")
+    transport = httpx2.MockTransport(answer)
+    async with openapi_tools(
+        document({"/": {"get": operation()}}), auth=auth, allow_hosts=["pets.test"], transport=transport
+    ) as tools:
+        result = await ToolRegistry(tools).execute(ToolCall("1", tools[0].definition.name, "{}"))
+    assert result.is_error is (name == "a token of a megabyte")
+    assert "No access token could be had" in result.text or "ok" in result.text
+
+
+def test_a_call_costs_the_same_however_many_signatures_there_were() -> None:
+    signatures = count(10**9)
+    source = document({"/": {"get": operation()}})
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(204))
+
+    def sign(request: httpx2.Request) -> Mapping[str, str]:
+        return {"X-Signature": f"{next(signatures)}-signature"}
+
+    async def call(times: int) -> None:
+        async with openapi_tools(source, auth=sign, allow_hosts=["pets.test"], transport=transport) as tools:
+            for _ in range(times):
+                await tools[0].ainvoke({})
+
+    assert grows_with_its_input(lambda times: anyio.run(call, times), 20)
+
+
+@pytest.mark.parametrize("url", ["token", "//pets.test/token", "ftp://pets.test/token", f"https://{SECRET}:x@[::1"])
+def test_a_wrong_token_url_is_refused_where_it_is_given(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="token_url") as caught:
+        OAuth2ClientCredentials("ada", "secret", token_url=url)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://0177.0.0.1/t", "https://[::1", "https://a\u200b/t", "/token", "", "\x00"])
+async def test_a_token_url_of_a_document_that_is_none_is_an_error_of_ours(url: str) -> None:
+    flows = {"clientCredentials": {"tokenUrl": url, "scopes": {}}}
+    source = document(
+        {"/": {"get": operation()}}, components={"securitySchemes": {"o": {"type": "oauth2", "flows": flows}}}
+    )
+    with pytest.raises(OpenApiError, match="does not say where client credentials get their token"):
+        async with openapi_tools(source, auth=OAuth2ClientCredentials("ada", SECRET)):
+            pass

@@ -443,3 +443,11 @@ def test_a_package_that_is_missing_is_named_with_how_to_get_it(package: str) -> 
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert f"ModuleNotFoundError: {package}" in run.stderr
     assert run.stderr.endswith(" is not installed: `pip install 'toolkit-sdk[openapi]'`\n")
+
+
+@pytest.mark.parametrize("reference", ["a" * 100_000, "#/" + "a/" * 50_000, "#/\ud800", "#/components/" + "9" * 5_000])
+async def test_an_error_quotes_no_more_of_a_document_than_one_reads(reference: str) -> None:
+    with pytest.raises(OpenApiError, match=r"^the document: GET /: the reference '.*' can't be followed: ") as caught:
+        async with openapi_tools(document({"/": {"get": operation({"$ref": reference})}})):
+            pass
+    assert len(str(caught.value).encode()) < 5_000

@@ -159,11 +159,11 @@ DESCRIPTIONS = {
     "wrong extension": r"wrong at extensions\.\d: Input should be 'concurrent', 'updates' or 'cancel'",
     "wrong schema": r"of its tool 'echo' is wrong: its parameters are no JSON Schema, at \$\.properties\.text\.type",
     "nested without end": r"did not describe itself within [\d.]+ s\. It wrote: \[\[\[",
-    "not UTF-8 at first": r"what it says of itself wrote what is not UTF-8: byte 0xe9 at position 13",
+    "not UTF-8 at first": r"it wrote what is not UTF-8: byte 0xe9 at position 13",
     "too many": r"wrong at tools: List should have at most 256 items",
     "too long a description": r"wrong at description: String should have at most 20000 characters",
     "too large a schema": r"wrong at parameters: .*no more than 200,000 are taken",
-    "endless description": r"what it says of itself has more than 1,048,576 characters",
+    "endless description": r"its description has more than 1,048,576 characters",
     "ends at once": r"did not describe itself and ended with exit status 3\. Its last words: no config found",
     "ends later than its output": r"and ended with exit status 3\. Its last words: its config was lost",
 }
@@ -446,7 +446,7 @@ async def test_a_plugin_that_breaks_in_a_call_is_an_error_and_is_started_again(
 async def test_lines_that_nobody_asked_for_are_logged_and_ignored(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     async with faulty(mode) as tools:
         assert (await say(tools)).text == "hello"
-        unasked = ("not of the protocol", "an answer to no call is dropped")
+        unasked = ("outside the protocol", "an answer to no call is dropped")
         await eventually(lambda: any(words in caplog.text for words in unasked))
         assert (await say(tools, "again")).text == "again"
 

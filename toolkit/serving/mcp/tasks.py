@@ -42,6 +42,7 @@ _RESULT_SECONDS = 600
 _MOST_TASKS = 1_000
 
 _PAGE = 50
+_LONGEST_CURSOR = 15
 
 ONLY_AS_TASK = "task_only"
 """The tag of tools that run only as tasks."""
@@ -329,7 +330,7 @@ class CallTasks:
         """Return a page of the tasks of this user, the oldest first; in later revisions nobody may list any."""
         _check_revision(context)
         cursor, lister = params.cursor or "0", _find_lister(context)
-        if not cursor.isdecimal():
+        if not (cursor.isdecimal() and len(cursor) <= _LONGEST_CURSOR):
             raise MCPError(wire.INVALID_PARAMS, "The cursor is none that this server gave.")
         behind = [each for each in self._tasks.values() if each.lister == lister and each.number > int(cursor)]
         page = behind[:_PAGE] if lister is not None else []

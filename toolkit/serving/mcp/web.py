@@ -31,16 +31,17 @@ from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCMessage, 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import Unpack
 
-from toolkit.asgi_server import serve_app
+from toolkit.asgi_server import answer_in_time, serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
+from toolkit.json_text import read_json
 from toolkit.logs import get_logger
 from toolkit.runtime.backend import cancellation_mark, start_detached
+from toolkit.schema.nodes import count_parts
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
@@ -49,6 +50,7 @@ _logger = get_logger("toolkit.serving")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LONGEST_TOKEN = 16_384
+_NUMBER = re.compile("[0-9]{1,15}")
 _COUNTED_CALLERS = 10_000
 
 Holder: TypeAlias = str | AccessToken | None
@@ -261,7 +263,7 @@ class _SessionStreams:
     async def replay(self, last_id: str, send: EventCallback, seconds: float) -> None:
         """Send what came after a message, and what comes, until the answer has come or the time is over."""
         stream, _, number = last_id.rpartition(":")
-        last = int(number) if number.isdecimal() else 0
+        last = int(number) if _NUMBER.fullmatch(number) else 0
         with anyio.move_on_after(seconds):
             while True:
                 changed, messages = self._changed, self._streams.get(stream)
@@ -322,8 +324,10 @@ class _ResumableStreams(EventStore):
 _UNCHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 _PATH = "/mcp"
 _LAST_PORT = 65_535
-_BODY_SECONDS = 30.0
 _IDLE_SECONDS = 1_800.0
+_LONG_BODY = 50_000
+_LARGEST_READ = 4 * 2**20  # the SDK refuses what is larger
+_MOST_PARTS = 10_000
 _RETRY_MILLISECONDS = 500
 _MOST_STREAM_MESSAGES = 100
 _MOST_ANSWERED_STREAMS = 20
@@ -499,11 +503,40 @@ async def serve_mcp_http(
     )
 
 
-class _Guarded:
-    """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session.
+async def _check_parts(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Have an application answer a request; one that has too many parts is refused before the SDK reads it at once."""
+    messages: list[Message] = []
+    size = 0
+    while scope["type"] == "http" and size <= _LARGEST_READ:
+        messages.append(await receive())
+        size += len(messages[-1].get("body", b""))
+        if not messages[-1].get("more_body", False):
+            break
+    if _LONG_BODY < size <= _LARGEST_READ:
+        body = b"".join(message.get("body", b"") for message in messages)
+        if not await anyio.to_thread.run_sync(_has_few_parts, body):
+            await PlainTextResponse(f"A request has at most {_MOST_PARTS:,} objects and lists.", 413)(
+                scope, receive, send
+            )
+            return
+    waiting = iter(messages)
 
-    A client that disconnects is no error.
-    """
+    async def receive_again() -> Message:
+        message = next(waiting, None)
+        return await receive() if message is None else message
+
+    await app(scope, receive_again, send)
+
+
+def _has_few_parts(body: bytes) -> bool:
+    try:
+        return count_parts(read_json(body), _MOST_PARTS) <= _MOST_PARTS
+    except ValueError:  # the SDK says what is wrong
+        return True
+
+
+class _Guarded:
+    """Accepts only requests for an allowed host and from an allowed page, which arrive in time; finds their session."""
 
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
@@ -525,53 +558,18 @@ class _Guarded:
             await refusal(scope, receive, send)
             return
         streams = self._sessions.get(headers.get(MCP_SESSION_ID_HEADER, "")) or _SessionStreams()
-        request = _TimedRequest(receive, send, partial(self._sessions.setdefault, default=streams))
-        before = _session.set(streams)
-        try:
-            await self._app(scope, request.receive, request.send)
-        except ClientDisconnect:
-            _logger.debug("a client went away before its request was whole")
-        finally:
-            _session.reset(before)
 
-
-class _TimedRequest:
-    """Ends a request that is not whole in time: the application sees a client that went away, the client status 408.
-
-    Args:
-        receive: Receives the messages of the request.
-        send: Sends those of the answer.
-        on_session: Called with the id of the session that the answer names.
-    """
-
-    def __init__(self, receive: Receive, send: Send, on_session: Callable[[str], object]) -> None:
-        self._receive = receive
-        self._send = send
-        self._on_session = on_session
-        self._deadline = anyio.current_time() + _BODY_SECONDS
-        self._is_whole = False
-        self._is_late = False
-
-    async def receive(self) -> Message:
-        """Return the next message of the request."""
-        if self._is_whole:
-            return await self._receive()
-        with anyio.move_on_after(self._deadline - anyio.current_time()):
-            message = await self._receive()
-            self._is_whole = not message.get("more_body", False)
-            return message
-        self._is_late = True
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        """Send a message of the answer."""
-        if message["type"] == "http.response.start":
+        async def send_and_note(message: Message) -> None:
             session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
             if session is not None:
-                self._on_session(session)
-            if self._is_late:
-                message = {**message, "status": 408}
-        await self._send(message)
+                self._sessions.setdefault(session, streams)
+            await send(message)
+
+        before = _session.set(streams)
+        try:
+            await answer_in_time(partial(_check_parts, self._app), scope, receive, send_and_note)
+        finally:
+            _session.reset(before)
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

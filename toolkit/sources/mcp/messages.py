@@ -13,14 +13,14 @@ import mcp.types as wire
 from anyio import to_thread
 from pydantic_core import to_json
 
-from toolkit.schema.nodes import is_array, is_object
+from toolkit.schema.nodes import count_parts, is_array, is_object
 from toolkit.sources.mcp.servers import NOT_MCP
 from toolkit.sources.mcp.tasks import mark_task
 
 MOST_TOOLS = 1_000
 """How many tools a server may have."""
 MOST_MESSAGES = 1_000
-"""How many messages a server may have a model answer."""
+"""How many messages a server may have a model answer, and a prompt may have."""
 MOST_BLOCKS = 5_000
 """How many blocks a result may have."""
 MOST_PARTS = 7_000
@@ -50,6 +50,7 @@ async def adapt_message(received: Any) -> Any:
         _cut_list(params, "messages", MOST_MESSAGES)
     if is_object(result):
         _cut_list(result, "content", MOST_BLOCKS)
+        _cut_list(result, "messages", MOST_MESSAGES)
         if _cut_list(result, "tools", MOST_TOOLS) > _FEW_TOOLS:
             await to_thread.run_sync(_hide_schemas, result)
         else:
@@ -58,19 +59,8 @@ async def adapt_message(received: Any) -> Any:
             if is_object(each):
                 _hide_fields(each, ("structuredContent",))
         mark_task(result)
-    return received if _has_few_parts(params) and _has_few_parts(result) else _refuse_message(received)
-
-
-def _has_few_parts(content: object) -> bool:
-    waiting, count = [content], 0
-    while waiting and count + len(waiting) <= MOST_PARTS:
-        part = waiting.pop()
-        count += 1
-        if is_object(part):
-            waiting += [value for name, value in part.items() if type(value) in (dict, list) and name != "inputSchema"]
-        elif is_array(part):
-            waiting += [value for value in part if type(value) in (dict, list)]
-    return not waiting
+    parts = max(count_parts(each, MOST_PARTS, opaque=("inputSchema",)) for each in (params, result))
+    return received if parts <= MOST_PARTS else _refuse_message(received)
 
 
 def _refuse_message(received: Any) -> Any:

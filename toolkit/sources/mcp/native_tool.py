@@ -41,6 +41,8 @@ from toolkit.sources.mcp.session import McpSession
 from toolkit.sources.mcp.tasks import Task, TaskFollower, call_as_task, find_task, takes_tasks
 
 _logger = get_logger("toolkit.sources.mcp")
+_LONGEST_REPORT = 2_000
+_LONGEST_READ = 10_000
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
@@ -208,7 +210,8 @@ class MCPNativeTool:
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-            report(redact(f"{so_far}: {message}") if message else so_far)
+            # Cut twice: a piece of a secret would not be known for one.
+            report(redact(f"{so_far}: {message[:_LONGEST_READ]}")[:_LONGEST_REPORT] if message else so_far)
 
         async def call(client: Client) -> wire.CallToolResult | Task:
             if self._is_task and takes_tasks(client):
@@ -221,7 +224,7 @@ class MCPNativeTool:
         answer = await session.request(f"call '{name}'", call, is_repeatable=self.options.idempotent)
         if not isinstance(answer, Task):
             return restore_result(answer)
-        follower = TaskFollower(answer, lambda text: report(redact(text)))
+        follower = TaskFollower(answer, lambda text: report(redact(text[:_LONGEST_READ])[:_LONGEST_REPORT]))
         try:
             return restore_result(await session.request(f"follow the task of '{name}'", follower.follow))
         except McpError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -50,6 +49,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
+from toolkit.json_text import read_json
 from toolkit.logs import get_logger
 from toolkit.redaction import (
     MASK,
@@ -84,6 +84,7 @@ class HttpFault:
 
 
 NOT_MCP = "what it answered is not MCP"
+TOO_LARGE = f"the reply is larger than {LONGEST_LINE:,} bytes and was not read"
 
 faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_http_faults", default=None)
 """Collects failures in the requests of the current call: the SDK passes on no status."""
@@ -226,20 +227,9 @@ async def _run_for(content: bytes, function: Callable[[], T]) -> T:
     return await to_thread.run_sync(function) if len(content) > _LONG_LINE else function()
 
 
-def _read_json(content: bytes) -> Any:
-    """Return the value of JSON, without looking for garbage among parts that are all in use."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return from_json(content)
-    finally:
-        if is_collecting:
-            gc.enable()
-
-
 def _read_message_object(content: bytes) -> dict[str, Any]:
     try:
-        found: object = _read_json(content)
+        found: object = read_json(content)
     except ValueError:
         return {}
     return found if is_object(found) else {}
@@ -447,39 +437,49 @@ class StdioServer:
 
 def _read_line(line: bytes) -> JSONRPCMessage:
     # By itself, the adapter takes five times as long to read JSON.
-    return jsonrpc_message_adapter.validate_python(_read_json(repair_surrogates(line)), by_name=False)
+    return jsonrpc_message_adapter.validate_python(read_json(repair_surrogates(line)), by_name=False)
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
     """Forward a server's messages until it ends; other lines are forwarded as errors."""
     async with received:
         try:
-            while (line := await process.read()) is not None:
-                if not line or line.isspace():
-                    continue
-                try:
-                    message: _Received = SessionMessage(await _run_for(line, partial(_read_line, line)))
-                except ValueError as error:
-                    message = _refuse_reply(line) or error
-                    quote = process.redact(line[:_LONGEST_MESSAGE_READ].decode("utf-8", "replace"))
-                    quote = quote[:_LONGEST_MESSAGE_QUOTE]
-                    _logger.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
+            while (message := await _receive_next(process)) is not None:
                 await received.send(message)
-        except LineTooLongError:
-            _logger.warning(
-                "%s: a line has more than %s bytes: the connection is closed", process.name, f"{LONGEST_LINE:,}"
-            )
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # there is no reader anymore
 
 
-def _refuse_reply(line: bytes) -> SessionMessage | None:
-    """Return an error for the request that a reply which is no message names, so that nobody waits for another."""
-    reply = _read_message_object(line)
-    request_id = reply.get("id")
-    if "method" in reply or isinstance(request_id, bool) or not isinstance(request_id, int | str):
+async def _receive_next(process: LineProcess) -> _Received | None:
+    """Return the next message; None at the end, and behind a line that is too long for any and names no request."""
+    try:
+        while (line := await process.read()) is not None and (not line or line.isspace()):
+            pass
+    except LineTooLongError as error:
+        refusal = _refuse_reply(error.head, TOO_LARGE)
+        if refusal is None:
+            _logger.warning("%s: %s: the connection is closed", process.name, error)
+        return refusal
+    if line is None:
         return None
-    error = ErrorData(code=INTERNAL_ERROR, message=NOT_MCP)
+    try:
+        return SessionMessage(await _run_for(line, partial(_read_line, line)))
+    except ValueError as error:
+        quote = process.redact(line[:_LONGEST_MESSAGE_READ].decode("utf-8", "replace"))[:_LONGEST_MESSAGE_QUOTE]
+        _logger.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
+        return _refuse_reply(line, NOT_MCP) or error
+
+
+def _refuse_reply(line: bytes, reason: str) -> SessionMessage | None:
+    """Return an error for the request that a reply which is no message names, so that nobody waits for another."""
+    try:
+        reply: object = from_json(line, allow_partial="trailing-strings")  # of a long one there is the beginning
+    except ValueError:
+        return None
+    request_id: object = reply.get("id") if is_object(reply) and "method" not in reply else None
+    if isinstance(request_id, bool) or not isinstance(request_id, int | str):
+        return None
+    error = ErrorData(code=INTERNAL_ERROR, message=reason)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
 

@@ -28,6 +28,7 @@ from mcp.client.extension import advertise
 from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
@@ -35,12 +36,20 @@ from toolkit.errors import McpError, ToolkitError
 from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import ReplyTooLargeError
 from toolkit.logs import get_logger
-from toolkit.loop.stopping import LoopFrame, find_frame
+from toolkit.loop.limits import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.messages import adapt_message, restore_tool
-from toolkit.sources.mcp.servers import NOT_MCP, AdaptedStream, HttpFault, HttpServer, McpServer, faults_of_call
+from toolkit.sources.mcp.servers import (
+    NOT_MCP,
+    TOO_LARGE,
+    AdaptedStream,
+    HttpFault,
+    HttpServer,
+    McpServer,
+    faults_of_call,
+)
 from toolkit.sources.mcp.tasks import EXTENSION
 
 _LONGEST_REASON = 600
@@ -245,6 +254,7 @@ _REVIVAL_SECONDS = 5.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 _MOST_CALLERS = 100
+_MOST_WAITING = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -619,7 +629,7 @@ class McpSession:
             failures += 1
 
     async def _list_tools(self, client: Client) -> list[wire.Tool]:
-        return await list_server_tools(client, self.server, self._settings.limits.pages)
+        return await list_server_tools(client, self.server, self._settings.limits)
 
     async def _list_again(self, client: Client) -> None:
         try:
@@ -652,19 +662,65 @@ def _has_failed_inside(faults: Iterable[HttpFault]) -> bool:
 
 def _add_effect(failure: McpError, faults: Iterable[HttpFault], *, is_repeatable: bool) -> McpError:
     """Return a failure that says whether the request may have taken effect: a refusal has none."""
-    if is_repeatable or not (_has_failed_inside(faults) or NOT_MCP in str(failure)):
+    if is_repeatable or not (_has_failed_inside(faults) or NOT_MCP in str(failure) or TOO_LARGE in str(failure)):
         return failure
     return type(failure)(f"{failure}{'' if str(failure).endswith('?') else '.'} It may have taken effect.")
 
 
 @asynccontextmanager
 async def watch_transport(transport: Transport, ended: Callable[[], None]) -> AsyncGenerator[Any]:
-    """Open a transport that reports its end, and turns results into what the SDK can take."""
+    """Open a transport that reports its end, and turns messages into what the SDK can take.
+
+    No request of the server is taken while it leaves many answers unread: each would wait in memory.
+    """
     async with transport as (read, write):
-        yield AdaptedStream(read, adapt_message, ended), write
+        writer = _CountingWriter(write)
+
+        async def adapt(received: Any) -> Any:
+            if isinstance(getattr(received, "message", None), wire.JSONRPCRequest):
+                await writer.wait_for_room()
+            return await adapt_message(received)
+
+        yield AdaptedStream(read, adapt, ended), writer
 
 
-async def list_server_tools(client: Client, server: McpServer, most_pages: int) -> list[wire.Tool]:
+class _CountingWriter:
+    """The stream of messages to the server."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._waiting = 0
+        self._has_room = anyio.Event()
+
+    async def wait_for_room(self) -> None:
+        """Wait while too many messages wait until they are taken."""
+        while self._waiting > _MOST_WAITING:
+            await self._has_room.wait()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def send(self, message: Any) -> None:
+        """Send a message."""
+        self._waiting += 1
+        try:
+            await self._stream.send(message)
+        finally:
+            self._waiting -= 1
+            if self._waiting == _MOST_WAITING:
+                self._has_room.set()
+                self._has_room = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(*raised)
+        return left
+
+
+async def list_server_tools(client: Client, server: McpServer, limits: ServerLimits) -> list[wire.Tool]:
     """Return the tools of all pages."""
     if client.server_capabilities.tools is None:
         return []
@@ -673,28 +729,32 @@ async def list_server_tools(client: Client, server: McpServer, most_pages: int) 
         answer = await client.list_tools(cursor=cursor)
         return [restore_tool(tool) for tool in answer.tools], answer.next_cursor
 
-    return await read_all_pages(page, server, most_pages)
+    return await read_all_pages(page, server, limits)
 
 
 async def read_all_pages(
-    page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer, most: int
+    page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer, limits: ServerLimits
 ) -> list[T]:
     """Return the items of all pages.
 
     Args:
         page: Takes a page's cursor, None for the first; returns its items, and the next cursor.
         server: The server of the pages.
-        most: How many there may be.
+        limits: How many there may be, and how large they may be together.
 
     Raises:
-        McpError: They never end.
+        McpError: They never end, or are too large.
     """
     found: list[T] = []
     cursor: str | None = None
-    for _ in range(most):
+    size = 0
+    for _ in range(limits.pages):
         items, following = await page(cursor)
         found += items
+        size += len(to_json(items))
+        if size > limits.output_size:
+            raise McpError(f"MCP server '{server.name}' lists more than {limits.output_size:,} bytes")
         if following is None or following == cursor:
             return found
         cursor = following
-    raise McpError(f"MCP server '{server.name}' lists more than {most} pages")
+    raise McpError(f"MCP server '{server.name}' lists more than {limits.pages} pages")

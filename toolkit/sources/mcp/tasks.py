@@ -27,7 +27,6 @@ _SHORTEST_PAUSE = 0.05
 _DEFAULT_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
 _CANCEL_SECONDS = 5.0
-_LONGEST_STATUS = 2_000
 
 
 class Task(wire.Result):
@@ -151,7 +150,7 @@ class TaskFollower:
         while True:
             if task.status_message and task.status_message != shown:
                 shown = task.status_message
-                self._report(shown[:_LONGEST_STATUS])
+                self._report(shown)
             if task.status == "cancelled":
                 return _make_failure("The server has cancelled the task of this call.")
             if task.status != "working" and not is_modern:  # questions come while the result is waited for

@@ -49,7 +49,7 @@ from toolkit.errors import (
     UnknownToolNameError,
 )
 from toolkit.logs import get_logger
-from toolkit.loop.stopping import LoopFrame
+from toolkit.loop.limits import LoopFrame
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.messages import MOST_MESSAGES, MOST_TOOLS, restore_result
@@ -535,10 +535,14 @@ class McpTools(Sequence[MCPNativeTool]):
         """
         given = dict(arguments or {})
 
-        async def get(client: Client) -> list[Message]:
-            return read_prompt(await client.get_prompt(name, given))
-
         what = f"get the prompt '{name}'"
+
+        async def get(client: Client) -> list[Message]:
+            found = await client.get_prompt(name, given)
+            if len(found.messages) > MOST_MESSAGES:
+                raise self._make_error(what, f"it has more than {MOST_MESSAGES:,} messages")
+            return read_prompt(found)
+
         try:
             return await self._send_request(ctx, what, get)
         except McpError as error:
@@ -624,7 +628,7 @@ class McpTools(Sequence[MCPNativeTool]):
     ) -> list[T]:
         async def list_all(client: Client) -> list[T]:
             page = partial(read_page, client)
-            return await read_all_pages(page, self._session.server, self._settings.limits.pages)
+            return await read_all_pages(page, self._session.server, self._settings.limits)
 
         return await self._send_request(ctx, what, list_all)
 

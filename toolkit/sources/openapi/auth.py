@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import inspect
+import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, field
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
@@ -20,11 +22,12 @@ from pydantic_core import from_json
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
-from toolkit.http_client import ACCEPTED_ENCODINGS, UNSENT, origin_of, read_bounded
+from toolkit.http_client import ACCEPTED_ENCODINGS, UNSENT, check_headers, origin_of, read_bounded, split_url
 from toolkit.redaction import secrets_in_headers, without_credentials, without_secrets
 from toolkit.runtime.backend import LoopLocal
 from toolkit.schema.nodes import is_object
-from toolkit.sources.openapi.document import Document, Origin, is_url
+from toolkit.sources.openapi.document import Document, Origin, Part
+from toolkit.sources.openapi.endpoints import plain_header
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
@@ -33,6 +36,8 @@ _LIFETIME = 300.0
 _SHORTEST_STRUCK = 4
 _LONGEST_FORM = 5  # each byte percent-encoded twice
 _MOST_TOKEN_BYTES = 1_000_000
+_LONGEST_TOKEN = 16_000  # more than servers accept in a header
+_LONGEST_LIFETIME = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,10 @@ class OAuth2ClientCredentials:
     token_url: str | None = None
     scopes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.token_url is not None:
+            split_url(self.token_url, "token_url")
+
 
 AuthCallable: TypeAlias = Callable[[httpx2.Request], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 
@@ -115,10 +124,13 @@ class RequestSignature:
 
 
 class Secrets:
-    """Secrets to redact from all text that is shown."""
+    """Secrets to redact from all text that is shown.
 
-    def __init__(self) -> None:
-        self._known: set[str] = set()
+    Those that one call obtains, such as a token or a signature, are added to a copy, so that their number is bounded.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = set(known)
 
     def __repr__(self) -> str:
         return f"<{len(self._known)} secrets>"
@@ -128,6 +140,10 @@ class Secrets:
         for secret in secrets:
             if len(secret) >= _SHORTEST_STRUCK:
                 self._known.add(secret)
+
+    def copy(self) -> Secrets:
+        """Return the same secrets, to which a call adds its own."""
+        return Secrets(self._known)
 
     @property
     def longest(self) -> int:
@@ -145,13 +161,11 @@ class Signer:
     Args:
         auth: The credentials.
         token_url: The token endpoint, for `OAuth2ClientCredentials`.
-        secrets: Records the secrets in use.
     """
 
-    def __init__(self, auth: Auth, *, token_url: str, secrets: Secrets) -> None:
+    def __init__(self, auth: Auth, *, token_url: str) -> None:
         self._auth = auth
         self._token_url = token_url
-        self._secrets = secrets
         self._token = ""
         self._until = 0.0
         self._locks = LoopLocal(anyio.Lock)
@@ -169,62 +183,63 @@ class Signer:
         if refused.headers.get("authorization") == f"Bearer {self._token}":
             self._token = ""
 
-    async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient) -> RequestSignature:
-        """Return the signature for a request.
+    async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient, secrets: Secrets) -> RequestSignature:
+        """Return the signature for a request, and add its secrets to those of the call.
 
         Raises:
             ToolFailedError: No token could be obtained, or the callable failed.
         """
         match self._auth:
             case Bearer(token):
-                self._secrets.add(token)
+                secrets.add(token)
                 return RequestSignature(headers={"authorization": f"Bearer {token}"})
             case ApiKey(name=name, value=value, location=location):
-                self._secrets.add(value)
+                secrets.add(value)
                 if location == "header":
                     return RequestSignature(headers={name: value})
                 pair = f"{quote(name, safe='')}={quote(value, safe='')}"
                 return RequestSignature(query=pair) if location == "query" else RequestSignature(cookie=pair)
             case Basic(username, password):
-                return self._sign_basic(username, password)
+                pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+                secrets.add(password, pair)
+                return RequestSignature(headers={"authorization": f"Basic {pair}"})
             case OAuth2ClientCredentials() as credentials:
-                token = await self._get_token(credentials, client)
+                token = await self._get_token(credentials, client, secrets)
+                secrets.add(token)
                 return RequestSignature(headers={"authorization": f"Bearer {token}"})
             case function:
-                return await self._ask_callable(function, request)
+                headers = await self._ask_callable(function, request)
+                secrets.add(*secrets_in_headers(headers))
+                return RequestSignature(headers=headers)
 
-    def _sign_basic(self, username: str, password: str) -> RequestSignature:
-        pair = base64.b64encode(f"{username}:{password}".encode()).decode()
-        self._secrets.add(password, pair)
-        return RequestSignature(headers={"authorization": f"Basic {pair}"})
-
-    async def _ask_callable(self, function: AuthCallable, request: httpx2.Request) -> RequestSignature:
+    async def _ask_callable(self, function: AuthCallable, request: httpx2.Request) -> dict[str, str]:
         try:
             given = function(request)
             headers = dict(await given if inspect.isawaitable(given) else given)
-            for name, value in headers.items():
-                _check_sendable(value, f"the header {name} of the auth callable")
+            check_headers(headers)
         except Exception as error:
             # Its text may contain the secrets that it handles.
             raise ToolFailedError(f"The request could not be signed: {type(error).__name__}.") from error
-        self._secrets.add(*secrets_in_headers(headers))
-        return RequestSignature(headers=headers)
+        return headers
 
-    async def _get_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
+    async def _get_token(
+        self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient, secrets: Secrets
+    ) -> str:
         async with self._locks.get():  # so that concurrent calls request one token
             if not self._token or time.monotonic() > self._until:
-                await self._renew_token(credentials, client)
+                await self._renew_token(credentials, client, secrets)
             return self._token
 
-    async def _renew_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> None:
+    async def _renew_token(
+        self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient, secrets: Secrets
+    ) -> None:
         where = without_credentials(self._token_url)
-        self._secrets.add(credentials.client_secret)
         form = {"grant_type": "client_credentials"}
         if credentials.scopes:
             form["scope"] = " ".join(credentials.scopes)
         pair = f"{quote(credentials.client_id, safe='')}:{quote(credentials.client_secret, safe='')}"
         encoded = base64.b64encode(pair.encode()).decode()
-        self._secrets.add(encoded)
+        secrets.add(credentials.client_secret, encoded)
         try:
             # Not sent by the shared client, whose headers are not for the token server.
             signed = {
@@ -240,17 +255,23 @@ class Signer:
         token = answer.get("access_token")
         if response.is_error or not isinstance(token, str) or not _SENDABLE.fullmatch(token):
             reason = answer.get("error_description") or answer.get("error") or response.reason_phrase
-            shown = self._secrets.without(f"{response.status_code} {reason}"[:300])
+            shown = secrets.without(f"{response.status_code} {reason}"[:300])
             raise ToolFailedError(f"No access token could be had from {where}: {shown}.")
-        lifetime = answer.get("expires_in")
-        seconds = float(lifetime) if isinstance(lifetime, (int, float)) else _LIFETIME
+        if len(token) > _LONGEST_TOKEN:
+            raise ToolFailedError(f"No access token could be had from {where}: it has {len(token):,} characters.")
         self._token = token
-        self._until = time.monotonic() + max(seconds - _EARLIER, 0.0)
-        self._secrets.add(token)
+        self._until = time.monotonic() + max(_read_lifetime(answer.get("expires_in")) - _EARLIER, 0.0)
+
+
+def _read_lifetime(found: object) -> float:
+    """Return the seconds that a token is valid, from a number that may be of any size."""
+    if isinstance(found, (int, float)) and 0 <= found < math.inf:
+        return min(found, _LONGEST_LIFETIME)
+    return _LIFETIME
 
 
 def make_signers(
-    auth: Auth | Mapping[str, Auth | str] | None, document: Document, secrets: Secrets, trusted: Collection[Origin]
+    auth: Auth | Mapping[str, Auth | str] | None, document: Document, trusted: Collection[Origin]
 ) -> dict[str, Signer] | Signer | None:
     """Return the signers: one for all requests, or one for each security scheme.
 
@@ -261,23 +282,39 @@ def make_signers(
     """
     if auth is None:
         return None
-    schemes = document.root.at("components").at("securitySchemes", {})
-    there: dict[str, Any] = schemes.value
-    by_scheme: dict[str, Auth | str] | None = auth if is_object(auth) else None
-    if by_scheme is not None:
-        made: dict[str, Signer] = {}
-        for name, one in by_scheme.items():
-            if name not in schemes.value:
-                near = find_similar(name, there, most=1, cutoff=0.6)
-                hint = ask_whether_meant(near) or f"it has {', '.join(there) or 'none'}"
-                raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {hint}")
-            scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
-            meant = _read_bare_secret(one, scheme.value, scheme.subject) if isinstance(one, str) else one
-            made[name] = _make_signer(meant, [scheme.value], document, secrets, trusted)
-        return made
-    return _make_signer(
-        auth, list(schemes.value.values()) if is_object(schemes.value) else [], document, secrets, trusted
-    )
+    schemes = document.root.at("components").at("securitySchemes")
+    there: Mapping[str, Any] = schemes.value if is_object(schemes.value) else {}
+    if not is_object(auth):
+        return _make_signer(auth, [schemes.at(name) for name in there], document, trusted)
+    made: dict[str, Signer] = {}
+    for name, one in cast("dict[str, Auth | str]", auth).items():
+        if name not in there:
+            near = find_similar(name, there, most=1, cutoff=0.6)
+            hint = ask_whether_meant(near) or f"it has {', '.join(there) or 'none'}"
+            raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {hint}")
+        scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
+        meant = _read_bare_secret(one, scheme.value, scheme.subject) if isinstance(one, str) else one
+        made[name] = _make_signer(meant, [scheme], document, trusted)
+    return made
+
+
+def list_own_parameters(
+    auth: Auth | Mapping[str, Auth | str] | None, headers: Mapping[str, str], document: Document
+) -> set[tuple[str, str]]:
+    """Return the places and names of the parameters that credentials and headers of the application are sent in."""
+    own = {("header", plain_header(name)) for name in headers}
+    schemes = document.root.at("components").at("securitySchemes")
+    given: Mapping[str, object] = cast("dict[str, object]", auth) if is_object(auth) else {"": auth}
+    for scheme_name, one in given.items():
+        scheme = schemes.at(scheme_name).about(f"{document.name}: security scheme '{scheme_name}'").resolved()
+        match one, scheme.value:
+            case ApiKey(name=name, location=place), _:
+                own.add((place, plain_header(name) if place == "header" else name))
+            case str(), {"type": "apiKey", "name": str(name), "in": str(place)}:
+                own.add((place, plain_header(name) if place == "header" else name))
+            case _:
+                pass
+    return own
 
 
 def _read_bare_secret(secret: str, scheme: Any, subject: str) -> Auth:
@@ -296,9 +333,7 @@ def _read_bare_secret(secret: str, scheme: Any, subject: str) -> Auth:
             raise OpenApiError(f"{subject} is of the type {found!r}, unknown here: pass a callable that gives headers")
 
 
-def _make_signer(
-    auth: object, schemes: list[Any], document: Document, secrets: Secrets, trusted: Collection[Origin]
-) -> Signer:
+def _make_signer(auth: object, schemes: list[Part], document: Document, trusted: Collection[Origin]) -> Signer:
     url = ""
     if isinstance(auth, OAuth2ClientCredentials):
         url = auth.token_url or _find_token_url(schemes, document)
@@ -312,15 +347,16 @@ def _make_signer(
             f"auth must be Bearer, ApiKey, Basic, OAuth2ClientCredentials, a callable that gives headers, or these by "
             f"security scheme, not {type(auth).__name__}"
         )
-    return Signer(cast("Auth", auth), token_url=url, secrets=secrets)
+    return Signer(cast("Auth", auth), token_url=url)
 
 
-def _find_token_url(schemes: list[Any], document: Document) -> str:
+def _find_token_url(schemes: list[Part], document: Document) -> str:
     for scheme in schemes:
-        match scheme:
+        match scheme.resolved().value:
             case {"flows": {"clientCredentials": {"tokenUrl": str(url)}}}:
-                absolute = str(httpx2.URL(document.url).join(url)) if document.url else url
-                if is_url(absolute):
+                with suppress(*UNSENT, ConfigurationError):
+                    absolute = str(httpx2.URL(document.url).join(url)) if document.url else url
+                    split_url(absolute, "the token URL")
                     return absolute
             case _:
                 pass

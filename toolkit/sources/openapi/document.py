@@ -38,7 +38,7 @@ from toolkit.http_client import (
     read_bounded,
     shared_trust,
 )
-from toolkit.redaction import without_credentials
+from toolkit.redaction import MASK, without_credentials
 from toolkit.schema.nodes import is_array, is_object
 
 
@@ -71,8 +71,9 @@ def _read_allowed_host(host: str) -> Origin:
             return origin_of(url)
     except ValueError:
         pass
+    shown = MASK if "@" in host else repr(host)
     raise ConfigurationError(
-        f"allow_hosts names {host!r}: write a host like 'api.example.com', or an origin like 'http://10.0.0.1:8080'"
+        f"allow_hosts names {shown}: write a host like 'api.example.com', or an origin like 'http://10.0.0.1:8080'"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urljoin
 
@@ -17,7 +17,7 @@ from openapi_pydantic.v3 import v3_0, v3_1
 
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.foreign_text import replace_surrogates
-from toolkit.http_client import is_inner_host, split_url
+from toolkit.http_client import HEADER_NAME, is_inner_host, split_url
 from toolkit.redaction import MASK
 from toolkit.schema.json_schema import with_few_definitions
 from toolkit.schema.nodes import find_references, is_array, is_object, map_subschemas
@@ -35,16 +35,17 @@ from toolkit.sources.openapi.document import (
 
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
 # Headers about framing, routing, identity or the method of a request: with these a model could reach another server,
-# smuggle a second request, or turn a read into a write.
-_RESERVED_HEADERS = frozenset({
-    *("accept", "accept-charset", "accept-encoding", "content-encoding", "content-length", "content-type"),  # framing
-    *("connection", "expect", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via"),
-    *("authorization", "cookie", "cookie2", "set-cookie", "host", "forwarded", "max-forwards"),
-    *("x-host", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"),
-    *("x-http-method", "x-http-method-override", "x-method-override", "x-url-scheme"),
-})  # fmt: skip
-_RESERVED_PREFIXES = ("proxy-", "sec-", "x-forwarded-", "x-original-", "x-rewrite-", "x-envoy-")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# smuggle a second request, or turn a read into a write. Gateways have many names for these, which share a word:
+# `X-Forwarded-Host`, `X-HTTP-Method-Override`, `X-Remote-User`, `Fastly-Client-IP`.
+_RESERVED_HEADER = re.compile(
+    r"(accept(-charset|-encoding)?|authorization|connection|content-(encoding|length|type)|early-data|expect"
+    r"|(x-)?(http-)?host|http2-settings|keep-alive|max-forwards|te|transfer-encoding|upgrade|via|x-http-method"
+    r"|x-url-scheme)$"
+    r"|(sec|x-envoy|x-original|x-rewrite)-"
+    r"|(.*-)?(cookie2?|forward(ed)?|override|proxy|remote|trailers?)(-|$)"
+    r"|.*-ip$"
+)
+_BETWEEN_WORDS = re.compile(r"[-_.]+")
 _PARAMETER_STYLES = {
     "path": ("simple", "label", "matrix"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
@@ -60,13 +61,22 @@ class EndpointReader:
         document: The document.
         base_url: The base URL; None takes the document's first server.
         server_variables: The values of variables in a server's URL.
+        own: The places and names of the parameters that the application sets itself; headers as by `plain_header`.
 
     Attributes:
-        left_out: The header parameters omitted so far, because the client sets these headers.
+        left_out: The parameters omitted so far, because the client or the application sets them.
     """
 
-    def __init__(self, document: Document, *, base_url: str | None, server_variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        document: Document,
+        *,
+        base_url: str | None,
+        server_variables: Mapping[str, str],
+        own: Collection[tuple[str, str]],
+    ) -> None:
         self._document = document
+        self._own = own
         self._base_url = base_url.rstrip("/") if base_url else None
         self._server_variables = server_variables
         self.left_out: dict[str, None] = {}
@@ -87,7 +97,7 @@ class EndpointReader:
         left_out = ("parameters", "requestBody", "callbacks")
         used = {key: value for key, value in part.value.items() if key not in left_out}
         read = part.of({**used, "responses": {}}).read_as(self._models.Operation, "the operation")
-        arguments = _ArgumentList(self._schemas, self._models)
+        arguments = _ArgumentList(self._schemas, self._models, self._own)
         for found in _list_parameters(item.about(subject), part, operation.path):
             arguments.add_parameter(found)
         self.left_out.update(dict.fromkeys(arguments.left_out))
@@ -121,7 +131,8 @@ def _describe_operation(summary: str | None, description: str | None, operation:
 class _ArgumentList:
     """Collects the model's arguments from the parts of a request."""
 
-    def __init__(self, schemas: Schemas, models: Any) -> None:
+    def __init__(self, schemas: Schemas, models: Any, own: Collection[tuple[str, str]]) -> None:
+        self._own = own
         self._schemas = schemas
         self._models = models
         self._numbers: Counter[str] = Counter()
@@ -133,7 +144,9 @@ class _ArgumentList:
     def add_parameter(self, part: Part) -> None:
         read: v3_0.Parameter | v3_1.Parameter = _drop_schema(part).read_as(self._models.Parameter, "a parameter")
         place: ParameterPlace = read.param_in.value
-        if place == "header" and not _is_free_header(read.name):
+        is_header = place == "header"
+        own_name = plain_header(read.name) if is_header else read.name
+        if (place, own_name) in self._own or (is_header and not _is_free_header(read.name)):
             self.left_out.append(read.name)
             return
         subject = f"{part.subject}: the {place} parameter '{read.name}'"
@@ -210,11 +223,14 @@ class _ArgumentList:
         return name
 
 
+def plain_header(name: str) -> str:
+    """Return the name of a header as servers compare it: many treat a dash, an underscore and a dot as the same."""
+    return _BETWEEN_WORDS.sub("-", name.lower())
+
+
 def _is_free_header(name: str) -> bool:
     """Return True if a model may set the header."""
-    plain = name.lower().replace("_", "-")  # many servers treat these as the same
-    is_reserved = plain in _RESERVED_HEADERS or plain.startswith(_RESERVED_PREFIXES)
-    return _HEADER_NAME.fullmatch(name) is not None and not is_reserved
+    return HEADER_NAME.fullmatch(name) is not None and _RESERVED_HEADER.match(plain_header(name)) is None
 
 
 def _list_parameters(item: Part, part: Part, path: str) -> Iterator[Part]:

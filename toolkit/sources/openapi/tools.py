@@ -18,13 +18,13 @@ from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.foreign_text import escape_in_name
-from toolkit.http_client import origin_of, split_url
+from toolkit.http_client import check_headers, origin_of, split_url
 from toolkit.logs import get_logger
 from toolkit.redaction import secrets_in_headers, without_credentials
 from toolkit.schema.nodes import Nodes
 from toolkit.settings import PositiveInt, check_fields
 from toolkit.sources import ServerLimits
-from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
+from toolkit.sources.openapi.auth import Auth, Secrets, list_own_parameters, make_signers
 from toolkit.sources.openapi.client import OperationCaller, ResponseLimits
 from toolkit.sources.openapi.document import (
     Document,
@@ -112,6 +112,7 @@ class OpenApiOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_headers(self.headers)
         if self.base_url is not None:
             _check_base_url(self.base_url)
 
@@ -250,7 +251,9 @@ async def openapi_tools(
     """
     chosen = OpenApiOptions(**cast("Any", options))
     document, endpoints = await anyio.to_thread.run_sync(_read_endpoints, source, chosen, abandon_on_cancel=True)
-    caller = _make_caller(source, document, endpoints, chosen)
+    # In a thread too: a security scheme may stand in another document.
+    prepare = partial(_make_caller, source, document, endpoints, chosen)
+    caller = await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True)
     make = partial(_make_tools, document, endpoints, caller, chosen)
     tools = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
     async with caller.connected():
@@ -260,19 +263,17 @@ async def openapi_tools(
 def _make_caller(
     source: object, document: Document, endpoints: list[Endpoint], options: OpenApiOptions
 ) -> OperationCaller:
-    secrets = Secrets()
-    secrets.add(*secrets_in_headers(options.headers))
     if isinstance(source, str) and is_url(source):
         split_url(source, "the URL of the document")
     named = [url for url in (options.base_url, source) if isinstance(url, str) and is_url(url)]
     trusted = allowed_origins(options.allow_hosts) | set(map(origin_of, named))
-    sign = make_signers(options.auth, document, secrets, trusted)
+    sign = make_signers(options.auth, document, trusted)
     if options.auth is not None or options.headers:
         _check_origins(endpoints, trusted, document.name)
     return OperationCaller(
         trusted=trusted,
         sign=sign,
-        secrets=secrets,
+        secrets=Secrets(secrets_in_headers(options.headers)),
         headers=options.headers,
         timeout=options.limits.timeout,
         limits=ResponseLimits(text=options.max_response_bytes, file=options.max_file_bytes),
@@ -291,7 +292,12 @@ def _read_endpoints(source: Mapping[str, Any] | str | Path, options: OpenApiOpti
             f"{document.name}: it has {len(chosen):,} operations, and at most {_MAX_OPERATIONS:,} become tools at once "
             "(a model can oversee some dozens): choose with filter="
         )
-    reader = EndpointReader(document, base_url=options.base_url, server_variables=options.server_variables)
+    reader = EndpointReader(
+        document,
+        base_url=options.base_url,
+        server_variables=options.server_variables,
+        own=list_own_parameters(options.auth, options.headers, document),
+    )
     broken = _BrokenOperations(skip=options.skip_broken)
     endpoints: list[Endpoint] = []
     for place, (operation, item) in enumerate(chosen):
@@ -302,7 +308,7 @@ def _read_endpoints(source: Mapping[str, Any] | str | Path, options: OpenApiOpti
             broken.add(error)
     broken.check(len(endpoints))
     if reader.left_out:
-        warning = "%s: no parameters are made of headers that belong to HTTP, to auth= or to the client: %s"
+        warning = "%s: no parameters are made of headers that belong to HTTP, nor of what auth= and headers= send: %s"
         _logger.warning(warning, document.name, ", ".join(map(escape_in_name, list(reader.left_out)[:_MOST_ERRORS])))
     return document, endpoints
 

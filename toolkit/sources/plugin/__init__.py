@@ -18,6 +18,7 @@ from toolkit.calls.context import ToolContext
 from toolkit.calls.registration import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
+from toolkit.foreign_text import escape_in_name
 from toolkit.logs import get_logger
 from toolkit.redaction import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.runtime.backend import OwnerLoop
@@ -109,7 +110,7 @@ class PluginTools:
         seen = {tool.name: {"description": tool.description, "parameters": tool.parameters} for tool in tools}
         refused = await self._pins.find_refusals(self._session.name, self._address, seen)
         for name, reason in refused.items():
-            _logger.warning("plugin %s: left out '%s': %s", self._session.name, name, reason)
+            _logger.warning("plugin %s: left out '%s': %s", self._session.name, escape_in_name(name), reason)
         return [tool for tool in tools if tool.name not in refused]
 
     async def _renew_tools(self, description: Description) -> None:
@@ -120,7 +121,7 @@ class PluginTools:
                 _logger.warning(
                     "%s: it was started again and offers another tool now, '%s': open it anew to have it",
                     self._session.name,
-                    described.name,
+                    escape_in_name(described.name),
                 )
                 continue
             before, tool = self._offered[described.name]
@@ -183,7 +184,8 @@ class PluginTools:
                 name, definition.description, definition.parameters, call, fills_defaults=False, **options
             )
         except SchemaError as error:
-            return PluginError(f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}")
+            shown = escape_in_name(original)
+            return PluginError(f"plugin {session.name}: the description of its tool '{shown}' is wrong: {error.reason}")
 
 
 def plugin_tools(
@@ -207,11 +209,11 @@ def plugin_tools(
 
     The program reads requests from standard input and writes answers to standard output, one line of JSON each; its
     standard error goes to the logger ``toolkit.sources.plugin``. It keeps running; if it ends, the call that it worked
-    on is an error result, and the next one starts it again, after a pause that grows, with the definitions that it then
-    sends. A call is never repeated. A process that says no ``call_id`` in its answer is ended after it, and the next
-    call has one of its own: a second answer could be for any call. Calls wait for each other, as those of one lock do,
-    unless it says that it is ``concurrent``. With the block its whole process group ends: closing its input asks it to,
-    TERM after a second, KILL after another.
+    on is an error result, and the next one restarts it, after a pause that grows, with the definitions that it then
+    sends. A call is never repeated. A process whose answer has no ``call_id`` is ended after it, and the next call gets
+    a new process, because a second answer could be for any call. Calls wait for each other unless the plugin has the
+    extension ``concurrent``. At the end of the block its whole process group is ended: its input is closed, SIGTERM
+    follows after a second, and SIGKILL after another.
 
     Args:
         path: The program: a name to look up in PATH, or a path, which counts from `cwd`.

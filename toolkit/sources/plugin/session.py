@@ -1,9 +1,9 @@
-"""One plugin as long as it is needed: started, described, called, and started again when it has ended.
+"""The session of a plugin: started, described, called, and restarted when it has ended.
 
-A plugin answers in the order of its calls, one after the other, unless it speaks the extension ``concurrent``. Where
-its answers name the ``call_id`` of their call, a late or repeated one is dropped. Where they don't, one that is late or
-doubled could be taken for that of another call: a process that has answered so is ended, and each call has a process
-of its own. A call is never repeated.
+A plugin answers one call after the other, in their order, unless it has the extension ``concurrent``. If its answers
+have the ``call_id`` of their call, a late or repeated one is dropped. If they don't, a late or repeated one could be
+mistaken for the answer to another call: a process is ended after such an answer, so that each call has its own
+process. A call is never repeated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 import re
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.foreign_text import escape_in_json, escape_in_name, escape_in_text
 from toolkit.logs import get_logger
 from toolkit.redaction import Redact
 from toolkit.runtime.processes import LONGEST_LINE, LineProcess, LineTooLongError, SupervisedProcess
@@ -118,7 +120,7 @@ class PluginSession:
         Args:
             tool: The tool, by the plugin's name for it.
             arguments: Its arguments.
-            call_id: The call's id, for the plugin and for logs; a number makes it its own.
+            call_id: The call's id, for the plugin and for logs; a number and a random part make it unique.
             report: Takes updates.
 
         Raises:
@@ -132,7 +134,8 @@ class PluginSession:
         if tool not in [each.name for each in conversation.description.tools]:
             raise ToolFailedError(f"The plugin {self.name} was started again and has no tool '{tool}' anymore.")
         self._call_count += 1
-        call = PluginCall(f"{call_id or 'call'}-{self._call_count}", report)
+        # An id that can't be guessed: an answer that names it was written after the call was received.
+        call = PluginCall(f"{call_id or 'call'}-{self._call_count}.{secrets.token_hex(8)}", report)
         await conversation.call(tool, arguments, call, self._call_count)
         if call.failure is not None:
             raise ToolFailedError(call.failure)
@@ -292,7 +295,7 @@ class PluginConversation:
         self._descriptions_due = 0
         self._joined = JoinedLines(_LONGEST_ANSWER_JOINED)
         self._complaints = 0
-        self._said = JoinedLines(LONGEST_DESCRIPTION)
+        self._described = JoinedLines(LONGEST_DESCRIPTION)
 
     @property
     def is_concurrent(self) -> bool:
@@ -305,15 +308,14 @@ class PluginConversation:
         It stays undescribed where it closes its output: `explain_silence` has the problem when it has ended.
         """
         self._send_message({"type": "describe"})
-        said = self._said
         try:
             with anyio.fail_after(timeout):
                 while (line := await self.process.read()) is not None:
-                    whole = said.add(line.decode("utf-8"))
-                    if said.is_too_long:
+                    whole = self._described.add(line.decode("utf-8"))
+                    if self._described.is_too_long:
                         return self._refuse_description(
-                            f"what it says of itself has more than {LONGEST_DESCRIPTION:,} characters."
-                            f"{self._quote_said()}"
+                            f"its description has more than {LONGEST_DESCRIPTION:,} characters."
+                            f"{self._quote_description()}"
                         )
                     if whole is None:
                         continue
@@ -321,12 +323,12 @@ class PluginConversation:
                     if self.description is not None:
                         return None
         except UnicodeDecodeError as error:
-            return self._refuse_description(f"what it says of itself {_describe_encoding(error)}")
+            return self._refuse_description(f"it {_describe_encoding(error)}")
         except LineTooLongError:
             return self._refuse_description(self._describe_long_line())
         except TimeoutError:
             return self._refuse_description(
-                f"it did not describe itself within {timeout:g} s.{self._quote_said()} "
+                f"it did not describe itself within {timeout:g} s.{self._quote_description()} "
                 'It must answer the line {"type":"describe"} with one line of JSON, and flush its output'
             )
         except PluginError as error:
@@ -352,11 +354,11 @@ class PluginConversation:
     def explain_silence(self) -> PluginError:
         """Return why it has no description; when it has ended, with its last words."""
         ended = self.process.describe_end()
-        return self._refuse_description(f"it did not describe itself and {ended}.{self._quote_said()}")
+        return self._refuse_description(f"it did not describe itself and {ended}.{self._quote_description()}")
 
-    def _quote_said(self) -> str:
-        text = self._redact(self._said.text[:_LONGEST_LOOKED_AT]).strip()[:_LONGEST_QUOTE]
-        return f" It wrote: {text}." if text else ""
+    def _quote_description(self) -> str:
+        text = self._redact(self._described.text[:_LONGEST_LOOKED_AT]).strip()[:_LONGEST_QUOTE]
+        return f" It wrote: {escape_in_text(text)}." if text else ""
 
     def _refuse_description(self, problem: str) -> PluginError:
         return PluginError(f"plugin {self._name}: {problem}")
@@ -530,13 +532,13 @@ class PluginConversation:
             self.drop("answered more often than it was called")
 
     def _was_sent(self, call_id: object) -> bool:
-        number = call_id.rpartition("-")[2] if isinstance(call_id, str) else ""
+        number = call_id.rpartition("-")[2].partition(".")[0] if isinstance(call_id, str) else ""
         return len(number) < 20 and number.isdecimal() and 0 < int(number) <= self._last_number
 
     def _log_line(self, line: bytes) -> None:
         def describe() -> str:
-            quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
-            return f"what it wrote is not of the protocol and is ignored: {quote}"
+            quote = escape_in_text(self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE])
+            return f"a line outside the protocol is ignored: {quote}"
 
         self._log_complaint(describe)
 
@@ -595,6 +597,8 @@ async def start_plugin(
             f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
             "as #!/usr/bin/env python3, or its interpreter in front"
         ) from error
+    except ValueError as error:
+        raise PluginError(f"plugin {name}: it can't be started: its command or environment has a null byte") from error
     return LineProcess(name, process, redact=redact, logger=_logger)
 
 
@@ -678,17 +682,17 @@ class PluginMessage:
 def read_plugin_message(plugin: str, text: str, *, redact: Redact, is_on_several_lines: bool) -> PluginMessage | None:
     """Return the message that a text is; None if it is no JSON object."""
     try:
-        said: object = json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not is_object(said):
+    if not is_object(value):
         return None
     message = PluginMessage(
-        call_id=said.get("call_id"),
-        is_update=said.get("type") == "update",
-        is_answer=not said.keys().isdisjoint(_OF_ANSWERS),
+        call_id=value.get("call_id"),
+        is_update=value.get("type") == "update",
+        is_answer=not value.keys().isdisjoint(_OF_ANSWERS),
     )
-    content: object = said.get("content")
+    content: object = value.get("content")
     failure: str | None = None
     if is_on_several_lines:
         failure = f"The plugin {plugin} ran this, and answered on several lines: an answer must be one line of JSON."
@@ -697,10 +701,10 @@ def read_plugin_message(plugin: str, text: str, *, redact: Redact, is_on_several
     if failure is not None:
         return replace(message, failure=failure)
     try:
-        output = read_output(said)
+        output = read_output(value)
         if output is not None:
             return replace(message, output=redacted(output, redact))
-        quote = redact(json.dumps(said, ensure_ascii=False)[:_LONGEST_LOOKED_AT])[:_LONGEST_QUOTE]
+        quote = redact(json.dumps(value, ensure_ascii=False)[:_LONGEST_LOOKED_AT])[:_LONGEST_QUOTE]
     except RecursionError:
         return replace(message, failure=f"The plugin {plugin} answered with something that is nested too deeply.")
     return replace(message, failure=f"The plugin {plugin} answered with something else than 'content': {quote}")
@@ -749,40 +753,39 @@ def encode(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
-def read_description(plugin: str, said: object) -> Description:
+def read_description(plugin: str, message: object) -> Description:
     """Read the answer to ``describe``.
 
     Raises:
         PluginError: It is not a message, or it is too large; the message names the problem.
     """
-    is_single = is_object(said) and "tools" not in said
+    is_single = is_object(message) and "tools" not in message
     try:
         if is_single:
-            tool = PluginToolDefinition.model_validate(said)
-            extensions = said.get("extensions", ()) if is_object(said) else ()
+            tool = PluginToolDefinition.model_validate(message)
+            extensions = message.get("extensions", ()) if is_object(message) else ()
             description = Description.model_validate({"tools": [tool], "extensions": extensions, "is_single": True})
         else:
-            description = Description.model_validate(said)
+            description = Description.model_validate(message)
     except RecursionError as error:
-        raise PluginError(f"plugin {plugin}: what it says of itself is nested too deeply") from error
+        raise PluginError(f"plugin {plugin}: its description is nested too deeply") from error
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"])) or "the whole"
         raise PluginError(
-            f"plugin {plugin}: what it says of itself is wrong at {place}: {problem['msg']}. "
-            f"It wrote: {_show_part(said)}"
+            f"plugin {plugin}: its description is wrong at {place}: {problem['msg']}. It wrote: {_show_part(message)}"
         ) from error
     names = [tool.name for tool in description.tools]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise PluginError(f"plugin {plugin}: two tools have the name '{twice[0]}': give each its own")
+        raise PluginError(f"plugin {plugin}: two tools have the name '{escape_in_name(twice[0])}': give each its own")
     return description
 
 
-def read_output(said: Mapping[str, Any]) -> ToolOutput | None:
+def read_output(message: Mapping[str, Any]) -> ToolOutput | None:
     """Read the answer to a call, or an update; None where it is neither."""
-    content: Any = said.get("content")
-    reason = _read_reason(said.get("error"))
+    content: Any = message.get("content")
+    reason = _read_reason(message.get("error"))
     if content is None and reason:
         content = []
     if isinstance(content, str):
@@ -795,7 +798,7 @@ def read_output(said: Mapping[str, Any]) -> ToolOutput | None:
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     return ToolOutput(
         "".join(texts) if len(texts) == len(blocks) else tuple(blocks),
-        details=said.get("details"),
+        details=message.get("details"),
         is_error=reason is not None,
     )
 
@@ -846,5 +849,5 @@ def _decode_data(data: object) -> bytes | None:
 
 
 def _show_part(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = escape_in_json(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= 200 else text[:200] + "..."
