@@ -491,7 +491,7 @@ def chat_cut(reason: str | None, arguments: str = "") -> Answer:
 
 
 def messages_cut(reason: str) -> Answer:
-    call = {"type": "tool_use", "id": "c", "name": "erase", "input": {}}
+    call: dict[str, Any] = {"type": "tool_use", "id": "c", "name": "erase", "input": {}}
     return Answer({"id": "m", "type": "message", "role": "assistant", "content": [call], "stop_reason": reason})
 
 

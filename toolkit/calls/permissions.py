@@ -377,7 +377,7 @@ def _make_matcher(pattern: Any) -> Callable[[Any], list[bool]]:
     """Return a function that gives one answer for a value, or one for each item of a list for a text pattern."""
     if isinstance(pattern, str):
         text = re.compile(translate(pattern)).match
-        return lambda value: [isinstance(item, str) and text(item) is not None for item in _flatten(value)]
+        return lambda value: [isinstance(item, str) and text(item) is not None for item in _walk_items(value)]
     if callable(pattern):
         # Each is given its own copy: what one does to a value is nothing to the next.
         return lambda value: [value is not _Absent and bool(pattern(_copy_json(value)))]
@@ -391,13 +391,13 @@ def _copy_json(value: Any) -> Any:
     return [_copy_json(item) for item in cast("list[object]", value)] if isinstance(value, list) else value
 
 
-def _flatten(value: Any) -> Iterator[object]:
+def _walk_items(value: Any) -> Iterator[object]:
     """Yield the items of a list and of the lists in it, or the value itself."""
     if not isinstance(value, list):
         yield value
         return
     for item in cast("list[object]", value):
-        yield from _flatten(item)
+        yield from _walk_items(item)
 
 
 def _is_equal(one: Any, other: Any) -> bool:

@@ -578,7 +578,7 @@ def _find_thinking_end(source: Source) -> str:
     return f"{bracket}|/{name[1:]}{closing}" if name.startswith("|") else f"{bracket}/{name}{closing}"
 
 
-def _introduces(line: str) -> bool:
+def _is_introduction(line: str) -> bool:
     """Return whether a line ends with a character that introduces; closing marks and symbols behind it don't count."""
     for character in reversed(line[-_MOST_CLOSING:]):
         if _INTRODUCING.search(unicodedata.name(character, "")):
@@ -651,7 +651,7 @@ class CallPlace:
         if not self.is_open or self._is_quoting_line():
             return False
         words = self._line.strip(_DECORATION)
-        return not _introduces(words) if words else not (self._is_introduced or self._is_quoted_line)
+        return not _is_introduction(words) if words else not (self._is_introduced or self._is_quoted_line)
 
     def add_text(self, text: str) -> None:
         """Add text of the reply."""
@@ -702,7 +702,7 @@ class CallPlace:
         self._is_below_line = True
         words = _TAGS_ONLY.sub("", line).strip(_DECORATION)
         if any(map(str.isalnum, words)):
-            self._is_introduced = _introduces(words) or (is_whole and line.lstrip().startswith("#"))
+            self._is_introduced = _is_introduction(words) or (is_whole and line.lstrip().startswith("#"))
             self._is_unfinished = words.rstrip(_CLOSING)[-1:] not in tuple(_ENDING)
 
     def _take_marks(self, line: str) -> None:
