@@ -16,7 +16,7 @@ import pytest
 
 from tests.builtin.calls import call, error_of, text_of
 from tests.loop_turns import LONGEST_TURN, longest_turn
-from toolkit import FunctionTool, ToolCall, ToolRegistry
+from toolkit import ApprovalRequest, FunctionTool, ToolCall, ToolRegistry
 from toolkit.builtin import (
     RootFolder,
     apply_patch_tool,
@@ -340,15 +340,11 @@ async def test_a_configuration_that_never_ends_holds_nothing(config: str, tmp_pa
         await text_of(write_file_tool(tmp_path), path="main.py", content="x")
 
 
-DICE = random.Random(1)
-LINES = ["\n".join(DICE.choices("ab", k=199)) for _ in range(200)]
-EDITS = [{"old_text": old, "new_text": new} for old, new in zip(LINES[::2], LINES[1::2], strict=True)]
-LONG_CALLS: dict[str, tuple[Callable[[Path], FunctionTool[object, ..., Any]], dict[str, object]]] = {
-    "many edits of many lines": (edit_file_tool, {"path": ".env", "edits": EDITS}),
-    "a long configuration": (write_file_tool, {"path": "src/a/main.py", "content": "x"}),
-    "a path of many parts": (write_file_tool, {"path": "abc/" * 200_000, "content": "x"}),
-    "a path of long parts": (write_file_tool, {"path": f"{'é' * 250}/" * 250 + "a", "content": "x"}),
-    "a long name": (write_file_tool, {"path": "é" * 400_000, "content": "x"}),
+LONG_CALLS: dict[str, dict[str, object]] = {
+    "a long configuration": {"path": "src/a/main.py", "content": "x"},
+    "a path of many parts": {"path": "abc/" * 200_000, "content": "x"},
+    "a path of long parts": {"path": f"{'é' * 250}/" * 250 + "a", "content": "x"},
+    "a long name": {"path": "é" * 400_000, "content": "x"},
 }
 
 
@@ -356,14 +352,24 @@ LONG_CALLS: dict[str, tuple[Callable[[Path], FunctionTool[object, ..., Any]], di
 def test_no_call_of_a_file_tool_holds_the_event_loop(name: str, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("[x]\n" + "a = b/a ../src/b/a b/src;c/a\n" * 6_800)
-    make, arguments = LONG_CALLS[name]
+    longest_turn(partial(call, write_file_tool(tmp_path), path="a", content="x"))  # what is imported late
+    assert longest_turn(partial(call, write_file_tool(tmp_path), **LONG_CALLS[name])) < LONGEST_TURN
 
-    async def run(path: str | None = None) -> None:
-        call = ToolCall("1", make(tmp_path).definition.name, json.dumps(arguments if path is None else {"path": path}))
-        await ToolRegistry[object]([make(tmp_path)]).execute(call, object(), approve=lambda _: False)
 
-    longest_turn(partial(run, "a"))  # what is imported late
-    assert longest_turn(run) < LONGEST_TURN
+def test_no_preview_of_many_edits_holds_the_event_loop(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    lines = ["\n".join(dice.choices("ab", k=199)) for _ in range(20)]
+    edits = [{"old_text": lines[0], "new_text": each} for each in lines]
+
+    async def look_and_refuse(request: ApprovalRequest) -> bool:
+        return not request.preview
+
+    async def ask(edits: list[dict[str, str]]) -> None:
+        call = ToolCall("1", "edit_file", json.dumps({"path": "a", "edits": edits}))
+        await ToolRegistry[object]([edit_file_tool(tmp_path)]).execute(call, object(), approve=look_and_refuse)
+
+    longest_turn(partial(ask, edits[:1]))  # what is imported late
+    assert longest_turn(partial(ask, edits)) < LONGEST_TURN
 
 
 async def test_a_path_of_endless_length_is_refused_at_once(tmp_path: Path) -> None:

@@ -321,7 +321,7 @@ _NEAR = 0.6
 _MOST_PLACES = 100
 _MOST_EDITS = 1_000
 _MOST_DIFFED = 1_000_000
-_MOST_PREVIEWED = 200_000  # pairs of lines, which take 20 ms of the event loop at most
+_MOST_PREVIEWED = 50_000  # pairs of lines, which take some 10 ms of the event loop
 _CONTEXT_LINES = 3
 
 # Typographic characters that models and editors write in place of ASCII, one for one.
