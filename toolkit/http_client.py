@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
@@ -59,6 +59,7 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 _PUBLIC_NAME = re.compile(r"[\w-]+(\.[\w-]+)+")
 _INNER_DOMAINS = (".localhost", ".local", ".internal", ".home.arpa")  # reserved for use within a machine or network
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
+_SPECIAL_IPV4 = IPv4Network("192.0.0.0/24")  # global to older Pythons, and a cloud has its metadata server there
 
 
 class ReplyTooLargeError(ValueError):
@@ -393,7 +394,7 @@ def is_inner_host(host: str) -> bool:
 def is_inner_address(address: IPv4Address | IPv6Address) -> bool:
     """Return True unless an address is one of the public internet."""
     if isinstance(address, IPv4Address):
-        return not address.is_global or address.is_multicast
+        return not address.is_global or address.is_multicast or address in _SPECIAL_IPV4
     embedded = address.ipv4_mapped or address.sixtofour
     if embedded is not None:
         return is_inner_address(embedded)

@@ -79,7 +79,7 @@ INNER = [
     "http://[::1]", "http://[::ffff:127.0.0.1]", "http://169.254.169.254/latest", "http://metadata.google.internal",
     "http://10.0.0.1:8080", "http://192.168.1.1", "http://100.64.0.1", "http://[fd00:ec2::254]", "http://printer.local",
     "http://intranet", "http://a.localhost.", "http://LOCALHOST", "http://[64:ff9b::7f00:1]", "http://[::127.0.0.1]",
-    "http://[64:ff9b:1::a9fe:a9fe]", "http://[::ffff:0:7f00:1]", "http://[fec0::1]", "http://224.0.0.1",
+    "http://[64:ff9b:1::a9fe:a9fe]", "http://[::ffff:0:7f00:1]", "http://[fec0::1]", "http://224.0.0.1", "http://192.0.0.192",
     "http://\\127.0.0.1", "http://127.0.0.1%2f.mine.test",
 ]  # fmt: skip
 

@@ -306,7 +306,7 @@ class Pieces(httpx2.AsyncByteStream):
             yield piece
 
 
-BODIES = {
+BODIES: dict[str, tuple[dict[str, str], Pieces]] = {
     "pieces of a byte": ({}, Pieces(*[b"a"] * 400_000)),
     "sixty megabytes, packed": ({"content-encoding": "gzip"}, Pieces(gzip.compress(b" " * 60_000_000, 1))),
 }

@@ -136,7 +136,7 @@ async def test_client_credentials_that_are_refused_are_an_error_without_the_secr
 
 
 async def test_a_document_says_where_client_credentials_get_their_token(application: Application) -> None:
-    flows = {"clientCredentials": {"tokenUrl": f"{application.url}/token", "scopes": {"pets": "All."}}}
+    flows: dict[str, Any] = {"clientCredentials": {"tokenUrl": f"{application.url}/token", "scopes": {"pets": "All."}}}
     source = {
         **application.document,
         "components": {
@@ -361,7 +361,7 @@ def test_a_wrong_token_url_is_refused_where_it_is_given(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://0177.0.0.1/t", "https://[::1", "https://a\u200b/t", "/token", "", "\x00"])
 async def test_a_token_url_of_a_document_that_is_none_is_an_error_of_ours(url: str) -> None:
-    flows = {"clientCredentials": {"tokenUrl": url, "scopes": {}}}
+    flows: dict[str, Any] = {"clientCredentials": {"tokenUrl": url, "scopes": {}}}
     source = document(
         {"/": {"get": operation()}}, components={"securitySchemes": {"o": {"type": "oauth2", "flows": flows}}}
     )
