@@ -51,9 +51,9 @@ from toolkit.loop.handle import (
     tool_loop_stream,
     tool_loop_sync,
 )
+from toolkit.loop.limits import LoopDetectionConfig, UsageLimits, stop_after
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Completed, Snapshot, ToolLoopResult
-from toolkit.loop.stopping import LoopDetectionConfig, UsageLimits, stop_after
 from toolkit.tools.decorators import (
     tool,
     tool_from_function,

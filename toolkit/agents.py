@@ -54,6 +54,7 @@ from toolkit.logs import get_logger
 from toolkit.loop.config import DEFAULT_CONFIG, SystemPrompt, ToolLoopConfig, check_parts
 from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import EventStream, ToolLoopHandle
+from toolkit.loop.limits import SubAgentSeat, find_frame, sub_agent_seat
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -71,7 +72,6 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.stopping import SubAgentSeat, find_frame, sub_agent_seat
 from toolkit.settings import check_fields, check_setting
 from toolkit.tools.decorators import tool_from_function, tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool

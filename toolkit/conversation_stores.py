@@ -297,7 +297,9 @@ class _SteppedStore(ABC):
 
 
 def _make_gap_error(conversation_id: str, place: str) -> ConversationStoreError:
-    return ConversationStoreError(f"conversation {conversation_id!r} was edited in {place}: its messages have a gap")
+    return ConversationStoreError(
+        f"conversation {conversation_id!r} was edited in {place}: its messages or its questions have a gap"
+    )
 
 
 def _place_entry(entry: ConversationEntry) -> tuple[float, str]:
@@ -482,21 +484,24 @@ class SqlStore(_SteppedStore):
 
     def _read_rows(self, connection: sa.Connection, conversation_id: str) -> StoredConversation | None:
         select, (table, messages, queue) = self._sa.select, self._list_tables()
-        head = select(*table.c, self._database.now.label("now")).where(table.c.id == conversation_id)
+        heads = select(*table.c, self._database.now.label("now")).where(table.c.id == conversation_id)
         texts = select(messages.c.position, messages.c.value).where(messages.c.id == conversation_id)
         waiting = select(queue.c.value).where(queue.c.id == conversation_id).order_by(queue.c.number)
         while True:
-            row = connection.execute(head).one_or_none()
+            row = connection.execute(heads).one_or_none()
             if row is None:
                 return None
             rows = connection.execute(texts.order_by(messages.c.position)).all()
-            # The two statements see two states if a write came between: then they are repeated.
-            if connection.scalar(select(table.c.version).where(table.c.id == conversation_id)) == row.version:
+            queued = connection.execute(waiting).scalars().all()
+            # The statements see several states if a write came between: then they are repeated.
+            again = connection.execute(heads).one_or_none()
+            if again is not None and (again.version, again.queued) == (row.version, row.queued):
                 break
-        if [each.position for each in rows] != list(range(row.length)):
+        head = _read_head(row)
+        places = [each.position for each in rows]
+        if (len(rows), len(queued)) != (head.length, head.queued) or places != list(range(len(rows))):
             raise _make_gap_error(conversation_id, "the database")
-        queued = connection.execute(waiting).scalars().all()
-        return _read_head(row).show(conversation_id, float(row.now), [each.value for each in rows], queued)
+        return head.show(conversation_id, float(row.now), [each.value for each in rows], queued)
 
     def _list_tables(self) -> tuple[sa.Table, sa.Table, sa.Table]:
         return self._tables.conversations, self._tables.messages, self._tables.queue
@@ -522,7 +527,12 @@ class SqlStore(_SteppedStore):
 
 
 def _read_head(row: Any) -> _Head:
-    return _Head(**{part.name: getattr(row, part.name) for part in fields(_Head)})
+    head = _Head(**{part.name: getattr(row, part.name) for part in fields(_Head)})
+    counts, times = (head.version, head.length, head.queued), (head.expires, head.created, head.updated)
+    # A column of SQLite may have any type.
+    if not (all(isinstance(each, int) for each in counts) and all(isinstance(each, (int, float)) for each in times)):
+        raise ConversationStoreError(f"conversation {row.id!r} was edited in the database: one of its numbers is none")
+    return head
 
 
 def _make_database_error(place: str, reason: str) -> ConversationStoreError:
@@ -638,7 +648,7 @@ class RedisStore(_SteppedStore):
     async def read(self, conversation_id: str) -> StoredConversation | None:
         """See `ConversationStore`."""
         _, head, now, messages, queue = await self._look_at(conversation_id, reads=True)
-        if head is not None and len(messages) != head.length:
+        if head is not None and (len(messages), len(queue)) != (head.length, head.queued):
             raise _make_gap_error(conversation_id, "Redis")
         return None if head is None else head.show(conversation_id, now, messages, queue)
 

@@ -87,6 +87,8 @@ __all__ = [
 
 _logger = get_logger("toolkit.conversations")
 _FORMAT = 1
+_CHANGED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of reading a stored value that was changed."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOWER = 0.02, 0.5, 1.5
 _BEATS = 3
 _LONGEST_ID, _IDS = 200, 50
@@ -397,13 +399,20 @@ class _Draft:
         try:
             self.messages = self._load_messages(stored.messages)
             self._load_state(stored.state)
-        except (ConversationStoreError, ValueError, KeyError, TypeError) as error:
-            is_ours = isinstance(error, ConversationStoreError)
-            why = str(error) if is_ours else "a stored value was changed, or encrypted with another key"
-            raise ConversationStoreError(
-                f"conversation {self.id!r} can't be read: {why} (edit one by `Conversations.replace`)"
-            ) from error
-        self.version, self._stored = stored.version, list(self.messages)
+            self.version, self._stored = stored.version, list(self.messages)
+            self._settle()
+        except (ConversationStoreError, *_CHANGED) as error:
+            raise self._make_refusal(error) from error
+
+    def _make_refusal(self, error: Exception) -> ConversationStoreError:
+        is_ours = isinstance(error, ConversationStoreError)
+        why = str(error) if is_ours else "a stored value was changed, or encrypted with another key"
+        return ConversationStoreError(
+            f"conversation {self.id!r} can't be read: {why} (edit one by `Conversations.replace`)"
+        )
+
+    def _settle(self) -> None:
+        """Answer the calls that the process of the last turn has left open."""
         try:
             validate_transcript(self.messages)
         except TranscriptError:  # its process ended before the results of the last calls were in
@@ -429,6 +438,8 @@ class _Draft:
                 f"it is of version {state['format']}, and this library reads version {_FORMAT}"
             )
         self.open_runs = [_OpenRun(each["snapshot"], each["calls"], each["taken"]) for each in state["open"]]
+        if len({run.snapshot["loop"]["loop_id"] for run in self.open_runs}) < len(self.open_runs):
+            raise ConversationStoreError("it has a run twice, whose calls would run twice after a decision")
         messages: dict[int | None, Message] = dict(enumerate(self.messages))
         self.asked = [
             _Asked(key, messages.get(question), messages.get(answer), result)
@@ -513,7 +524,10 @@ class _Draft:
         end = place + 1
         while end < len(self.messages) and isinstance(self.messages[end], ToolResult):
             end += 1
-        result, run = load_result(asked.result), self.find_run(asked.answer)
+        try:
+            result, run = load_result(asked.result), self.find_run(asked.answer)
+        except _CHANGED as error:
+            raise self._make_refusal(error) from error
         return replace(
             result,
             text=result.text or self.messages[place].text,

@@ -58,6 +58,22 @@ from toolkit.loop.config import (
     prompt_template,
 )
 from toolkit.loop.feeds import InjectMessages
+from toolkit.loop.limits import (
+    Continue,
+    LoopDepth,
+    LoopDetectionConfig,
+    RunFacts,
+    Stop,
+    StopContext,
+    StopDecision,
+    StopWhen,
+    UsageLimits,
+    and_,
+    or_,
+    stop_after,
+    token_budget,
+    when_called,
+)
 from toolkit.loop.middleware import (
     ANY_TOOL,
     AfterToolExecution,
@@ -80,22 +96,6 @@ from toolkit.loop.middleware import (
 )
 from toolkit.loop.outcome import MissingSteps
 from toolkit.loop.quarantine import frame_untrusted, quarantine, strike_secrets
-from toolkit.loop.stopping import (
-    Continue,
-    LoopDepth,
-    LoopDetectionConfig,
-    RunFacts,
-    Stop,
-    StopContext,
-    StopDecision,
-    StopWhen,
-    UsageLimits,
-    and_,
-    or_,
-    stop_after,
-    token_budget,
-    when_called,
-)
 from toolkit.settings import NonNegativeInt, PositiveInt, Settings, check_fields, check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import Finding

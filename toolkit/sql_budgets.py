@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from toolkit.errors import BudgetStoreError
 from toolkit.loop.budgets import Reservation, Spending, find_exceeded
+from toolkit.loop.limits import UsageLimits
 from toolkit.loop.outcome import UsageLimit
-from toolkit.loop.stopping import UsageLimits
 from toolkit.settings import Duration, to_seconds
 from toolkit.sql_database import SqlDatabase
 

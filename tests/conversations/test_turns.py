@@ -51,6 +51,7 @@ from toolkit.errors import (
 from toolkit.events import LoopEvent, ToolExecutionUpdate
 from toolkit.loop.feeds import LOST
 from toolkit.policies import keep_last
+from toolkit.stored_text import StoredText
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -739,6 +740,46 @@ async def test_a_transcript_that_something_else_made_is_saved_in_a_turn() -> Non
     assert (texts(stored.messages), stored.is_busy) == (["u:question", "a:answer"], False)
 
 
+EDITED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "a run twice": lambda state: {**state, "open": [*state["open"], *state["open"]]},
+    "no snapshot": lambda state: {**state, "open": [{**state["open"][0], "snapshot": None}]},
+    "no calls": lambda state: {**state, "open": [{**state["open"][0], "calls": None}]},
+    "taken by number": lambda state: {**state, "open": [{**state["open"][0], "taken": 7}]},
+    "a list": lambda state: {**state, "asked": [["k", 0, 0, [1]]]},
+    "an object": lambda state: {**state, "asked": [dict.fromkeys("abcd", 1)]},
+    "deep": lambda state: {**state, "asked": json.loads("[" * 900 + "]" * 900)},
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+async def test_an_edited_state_is_refused_and_nothing_runs(name: str, anyio_backend: str, tmp_path: Path) -> None:
+    path, stored, paid = tmp_path / "chats.db", StoredText(None, ConversationStoreError), list[int]()
+
+    @tool(run_in_thread=False)
+    def refund(n: int) -> str:
+        """Give money back."""
+        paid.append(n)
+        return "refunded"
+
+    config: ToolLoopConfig[None] = ToolLoopConfig(on_tool_call=lambda _: Defer(), signing_key=b"a key of our own")
+    tools = ToolRegistry([refund])
+    conversations = Conversations(SqlStore(f"sqlite:///{path}"), lease=0.2)
+    async with conversations.turn("ada") as turn:
+        await turn.run(ScriptedProvider([ToolCall("c1", "refund", '{"n": 7}')]), tools, "Refund.", config=config)
+    with sqlite3.connect(path) as database:
+        [text] = database.execute("SELECT state FROM toolkit_conversations").fetchone()
+        changed = stored.write(EDITED[name](stored.read(text)))
+        database.execute("UPDATE toolkit_conversations SET state = ?", (changed,))
+    database.close()
+    with pytest.raises(ConversationStoreError, match="'ada' can't be read"):
+        await conversations.get("ada")
+    with pytest.raises(ConversationStoreError, match="'ada' can't be read"):
+        async with conversations.turn("ada") as turn:
+            await turn.run(ScriptedProvider(["Done."]), tools, decisions={"c1": True}, config=config)
+    await conversations.aclose()
+    assert paid == []
+
+
 async def test_a_conversation_that_was_edited_by_hand_is_refused_in_words_and_can_be_deleted(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     store = SqlStore(f"sqlite:///{path}")
@@ -747,6 +788,10 @@ async def test_a_conversation_that_was_edited_by_hand_is_refused_in_words_and_ca
     edits = {
         "check sum": f"UPDATE {messages} SET value = replace(value, 'first', 'other') WHERE position = 1",
         "gap": f"DELETE FROM {messages} WHERE position = 0",
+        "one of its numbers is none": "UPDATE toolkit_conversations SET length = 'two'",
+        "numbers is none": "UPDATE toolkit_conversations SET version = 'one'",
+        "its messages or its questions have a gap": "UPDATE toolkit_conversations SET queued = 1",
+        "its messages or its": f"UPDATE toolkit_conversations SET length = {2**62}",
         "does not fit": "UPDATE toolkit_conversations SET state = '{'",
     }
     for words, edit in edits.items():
@@ -759,7 +804,7 @@ async def test_a_conversation_that_was_edited_by_hand_is_refused_in_words_and_ca
         assert "'ada'" in str(raised.value)
         with pytest.raises(ConversationStoreError, match=words):
             await shop.ask(conversations, "two", "second")
-        if words == "gap":
+        if not words.startswith(("check", "does")):
             with sqlite3.connect(path) as database:
                 database.execute("DELETE FROM toolkit_conversations")
                 database.execute("DELETE FROM toolkit_conversation_messages")

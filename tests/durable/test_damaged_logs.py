@@ -163,8 +163,8 @@ def limited_pages(monkeypatch: pytest.MonkeyPatch) -> Generator[dict[str, int]]:
 
     make_engine = storage_module._open_engine  # pyright: ignore[reportPrivateUsage]
 
-    def make_limited(address: Any) -> Any:
-        engine = make_engine(address)
+    def make_limited(*given: Any) -> Any:
+        engine = make_engine(*given)
         event.listen(engine, "begin", limit_pages)
         return engine
 
@@ -207,8 +207,8 @@ async def test_the_end_of_a_call_is_told_when_it_is_kept_and_not_before(
         if "INSERT INTO toolkit_entries" in statement and away.intersection(values):
             raise OperationalError(statement, None, sqlite3.OperationalError("the database is away"))
 
-    def make_failing(address: Any) -> Any:
-        engine = make_engine(address)
+    def make_failing(*given: Any) -> Any:
+        engine = make_engine(*given)
         event.listen(engine, "before_cursor_execute", refuse_entry)
         return engine
 

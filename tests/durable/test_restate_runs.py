@@ -269,6 +269,7 @@ def test_what_can_not_be_kept_is_told_again_and_the_model_is_not_asked_again(fle
 @pytest.mark.real
 def test_a_handler_of_ones_own_is_cancelled_by_the_engine(fleet: RestateFleet) -> None:
     (fleet.folder / "own").mkdir()
+    (fleet.folder / "own" / "notes.held").touch()  # holds its calls, which would end in milliseconds
     run = fleet.server.call("/crashes/run_slowly/send", "own")["invocationId"]
     notes = fleet.folder / "own" / "notes"
     deadline = time.monotonic() + 180

@@ -102,8 +102,8 @@ async def test_an_entry_that_the_database_refuses_is_told_and_holds_up_no_other(
     def limit_length(connection: sqlite3.Connection, record: object) -> None:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 200_000)
 
-    def make_limited(address: Any) -> Any:
-        engine = make_engine(address)
+    def make_limited(*given: Any) -> Any:
+        engine = make_engine(*given)
         event.listen(engine, "connect", limit_length)
         return engine
 

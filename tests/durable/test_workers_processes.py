@@ -203,6 +203,17 @@ def ending_sessions(url: str) -> Generator[list[str]]:
         engine.dispose()
 
 
+def test_a_client_may_pause_in_a_transaction_for_longer_than_a_worker(postgres: PostgresServer) -> None:
+    """A worker repeats what it did in a transaction that Postgres has ended, and a client raises an error."""
+    url, limits = postgres.make_database(), dict[bool, str]()
+    for is_worker in (True, False):
+        storage = Storage(url, may_migrate=is_worker)
+        with storage.engine.connect() as connection:
+            limits[is_worker] = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
+        storage.close()
+    assert limits == {True: "5s", False: "30s"}
+
+
 async def test_a_run_goes_on_where_the_database_ends_sessions_of_its_worker(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from toolkit.calls.prepare import canonical_arguments
 from toolkit.chat import ChatResponse
 from toolkit.endings import UsageLimit
 from toolkit.errors import MaxDepthExceededError
-from toolkit.loop.stopping import (
+from toolkit.loop.limits import (
     LoopDetector,
     LoopFrame,
     RunBudget,

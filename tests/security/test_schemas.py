@@ -27,7 +27,7 @@ from toolkit.chat import ToolCall
 from toolkit.errors import SchemaError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.events import LoopEvent
-from toolkit.loop.stopping import LoopDetectionConfig
+from toolkit.loop.limits import LoopDetectionConfig
 from toolkit.testing import ScriptedProvider
 
 MOST_CALLS = 5_000_000

@@ -14,6 +14,7 @@ from toolkit.calls.text_search import (
     TextIndex,
     TextSource,
     Wanted,
+    fold_spaces,
     is_number,
     list_leaves,
     quote_leaf,
@@ -25,7 +26,7 @@ from toolkit.chat import AssistantMessage, Message, ReasoningBlock, ToolResult, 
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import escape_in_text, has_mixed_scripts, is_hidden
 from toolkit.json_text import digest_json
-from toolkit.redaction import without_keys
+from toolkit.redaction import MASK, without_keys
 from toolkit.schema.nodes import is_array, is_object
 
 if TYPE_CHECKING:
@@ -336,8 +337,9 @@ class RunTrust:
         writes = not ready.registration.options.effects.isdisjoint(("write", "run"))
         if is_outside and not writes:
             return True
-        leaves = [leaf for leaf in list_leaves(_read_given(ready)) if not isinstance(leaf, bool)]
-        is_known = not is_outside and all(self.find_known(leaf) for leaf in leaves)
+        arguments = _read_given(ready)
+        leaves = [leaf for _, leaf in _list_given(ready.registration, arguments) if not isinstance(leaf, bool)]
+        is_known = not (is_outside or _has_telling_lists(arguments)) and all(self.find_known(leaf) for leaf in leaves)
         if not is_known and writes:
             self._note_written(ready, is_outside=is_outside)
         if not is_known or not self.written:
@@ -420,11 +422,27 @@ def _read_given(ready: Ready[Any]) -> Any:
 
 def _list_given(registration: Registration[Any], arguments: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return the leaves of the arguments of a call, and the names in them that the schema of its tool does not have."""
-    if _is_flat(arguments) and "" not in arguments.values():
+    known: Mapping[str, Any] = registration.definition.parameters.get("properties", {})
+    is_described = arguments.keys() <= known.keys() and not getattr(arguments, "others", None)
+    if is_described and _is_flat(arguments) and "" not in arguments.values():
         return arguments.items()
     leaves = list(walk_leaves(arguments))
     described = {name for _, name in _walk_names(registration.definition.parameters)}
     return leaves + [(path, name) for path, name in _walk_names(arguments) if name not in described]
+
+
+def _has_telling_lists(arguments: Any) -> bool:
+    """Return whether a list in arguments says something by its length, or by booleans: any text can be said so."""
+    waiting: list[Any] = [arguments]
+    while waiting:
+        value = waiting.pop()
+        if is_array(value):
+            if any(item is None or item is True or item is False or item in ("", [], {}) for item in value):
+                return True
+            waiting += value
+        elif is_object(value):
+            waiting += value.values()
+    return False
 
 
 def _is_flat(arguments: Mapping[str, Any]) -> bool:
@@ -509,8 +527,12 @@ class CallTrust:
         """
         if self._unknown is None:
             may_be = self.is_tainted or self.options.destinations is not None
-            self._unknown = self._find_unknown() if may_be else []
+            self._unknown = self._find_unknown() if may_be else self._find_secrets()
         return self._unknown
+
+    def _find_secrets(self) -> list[tuple[str, Any, TextSource | None]]:
+        leaves = _list_given(self._registration, self._read_arguments())
+        return [(path, leaf, _SECRET) for path, leaf in leaves if isinstance(leaf, str) and self._is_secret(leaf)]
 
     def _find_unknown(self) -> list[tuple[str, Any, TextSource | None]]:
         names, spends = self.options.destinations, "spend" in self.options.effects
@@ -528,7 +550,7 @@ class CallTrust:
             if isinstance(leaf, str):
                 if not is_destination:
                     texts.append(leaf)
-                if len(leaf) > _SHORTEST_SECRET and self._is_secret(leaf):
+                if self._is_secret(leaf):
                     unknown.append((path, leaf, _SECRET))
         return unknown or (self._find_order(texts) if self.is_tainted else [])
 
@@ -550,10 +572,10 @@ class CallTrust:
 
     def _is_secret(self, leaf: str) -> bool:
         """Return whether an argument has a text in the format of a key that stands in no message of the user."""
-        if without_keys(leaf) == leaf:
+        if len(leaf) <= _SHORTEST_SECRET or (masked := without_keys(leaf)) == leaf:
             return False
-        found = self._trust.find_known(leaf)
-        return found is None or found.kind != "user"
+        found = [self._trust.find_known(secret) for secret in _list_masked(leaf, masked)]
+        return any(source is None or source.kind != "user" for source in found)
 
     def recall(self, *, is_whole: bool) -> bool | None:
         """Return what people decided on the destinations that are asked about; None where they have not decided on all.
@@ -587,9 +609,21 @@ class CallTrust:
         return _digest_name([self._registration.name, self._read_arguments()])
 
 
+def _list_masked(text: str, masked: str) -> list[str]:
+    """Return the parts of a text that are masked in another."""
+    first, *rest = masked.split(MASK)
+    found: list[str] = []
+    place = len(first)
+    for piece in rest:
+        end = text.find(piece, place + 1) if piece else len(text)
+        found.append(text[place : max(place, end)])
+        place = max(place, end) + len(piece)
+    return found
+
+
 def _name_destination(path: str, leaf: object) -> str:
     """Return the digest that names a destination: of a text alone, or of a number and its place."""
-    return _digest_name([_fold_text(leaf) or leaf] if isinstance(leaf, str) and path else [path, str(leaf)])
+    return _digest_name([fold_spaces(leaf)] if isinstance(leaf, str) and path else [path, str(leaf)])
 
 
 def _digest_name(value: object) -> str:

@@ -551,6 +551,8 @@ class Registration(Generic[Ctx_contra]):
         return other
 
     def _set_options(self, options: ToolOptions) -> None:
+        if options.destinations:
+            self._check_destinations(options.destinations)
         self.options: ToolOptions = options
         self.definition = options.add_hints(self.definition)
         if options.result_as_answer:
@@ -561,6 +563,20 @@ class Registration(Generic[Ctx_contra]):
         guards = (options.retry, options.concurrency, options.lock, options.max_usage_count)
         # Whether a run needs more than awaiting the tool for a time.
         self.is_guarded: bool = any(guard is not None for guard in guards)
+
+    def _check_destinations(self, paths: Sequence[str]) -> None:
+        """Refuse destinations that no parameter has: nothing would be checked."""
+        schema = self.arguments.schema
+        if schema.get("additionalProperties") is not False:
+            return
+        known = {*schema.get("properties", ()), *getattr(self.arguments, "aliases", ())}
+        for path in paths:
+            name = path.partition(".")[0]
+            if path not in known and name not in known:
+                hint = ask_whether_meant(find_similar(name, known)) or f"it has {', '.join(sorted(known))}"
+                raise ConfigurationError(
+                    f"the destinations of tool '{self.name}' name '{name}', which is no parameter of it: {hint}"
+                )
 
 
 class _NarrowedArguments:

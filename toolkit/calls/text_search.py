@@ -22,15 +22,32 @@ from toolkit.foreign_text import escape_in_text, is_hidden, shorten_to_line
 from toolkit.schema.nodes import is_array, is_object
 
 _SEPARATORS = dict.fromkeys(map(ord, "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb,;(){}[]<>|\u3001\u3002"), " ")
+_SEPARATING = "".join(map(re.escape, map(chr, _SEPARATORS)))
+_MAY_PRECEDE = re.compile(rf"[\s{_SEPARATING}*#_:=]?")
+_MAY_FOLLOW = re.compile(rf"[.,;:!?*_]*(?:[\s{_SEPARATING}]|\Z)")
 _ESCAPES = re.compile(r"\\+[\"'nrt/]")  # in a string of JSON that is quoted somewhere
 _NUMBER = re.compile(r"\d{1,30}(?:[.,]\d{1,30})?")
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}")  # base64, or hexadecimal digits
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,}")
+_HEX_PAIR = re.compile(r"(?:0?x)?([0-9a-fA-F]{2})")
+_HEX_PAIRS = re.compile(r"[0-9a-fA-F]{2}(?:[^0-9A-Za-z]{1,3}(?:0?x)?[0-9a-fA-F]{2}){7,}")
+_WRAPPED = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{8,}+[ \t]{0,80}+\r?\n[ \t]{0,80}+)++[A-Za-z0-9+/_-]++")
+_CODES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_MARKUP = re.compile(r"<[!/]?[A-Za-z-][^<>]{0,500}+>")
+_MOST_LAYERS = 3  # of encodings
 _MARKED = bytes([120 if chr(code).isalnum() or code in b"+/_-" else 32 for code in range(128)] + 128 * [32])
 _GROUPED = re.compile(r"\+?[A-Za-z0-9]+(?:[ ./-][A-Za-z0-9]+)*")
 LEAF_TYPES = frozenset({str, int, float, bool})
+_MAILBOX = re.compile(r"[^<>@]*<(?P<address>[^<>@\s]+@[^<>@\s]+)>\s*")
+_GROUPS = re.compile(
+    r"(?<!\w)(?:[A-Za-z]{0,2}\d{2,6} )(?:\d{2,6} )+\d{2,6}(?!\w)"
+)  # an account, a telephone: one number
 _LEADING, _TRAILING = "*#_~:$€£?!", ".,;:!?*_~/€"
-_TAGS = {0xE0000 + code: code for code in range(32, 127)}  # drawn as nothing, and read as ASCII by some models
+# Drawn as nothing: tags, which some models read as ASCII, and selectors of variations.
+_TAGS: dict[int, int | None] = {
+    **{0xE0000 + code: code for code in range(32, 127)},
+    **dict.fromkeys([*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]),
+}
 _MARK = " \0 "  # between texts: no piece
 _DECODER = json.JSONDecoder()
 _LONGEST_JSON = 200_000
@@ -74,7 +91,9 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             if value != "":
                 yield path, value
         elif is_object(value):
-            inner = [(f"{path}.{name}" if path else str(name), member) for name, member in value.items()]
+            others: dict[str, Any] = getattr(value, "others", {})  # the same members under further names
+            named = [*value.items(), *others.items()] if others else value.items()
+            inner = [(f"{path}.{name}" if path else str(name), member) for name, member in named]
             inner.reverse()
             waiting += inner
         elif is_array(value):
@@ -84,18 +103,49 @@ def walk_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def normalise(text: str) -> str:
-    """Return a text as programs decode it: percent, entities, forms of Unicode, base64, hexadecimal digits."""
-    if "%" in text:
-        text = unquote(text)
-    if "&" in text:
-        text = unescape(text)
+    """Return a text as programs and browsers decode it, also where one encoding is inside of another.
+
+    These are percent, entities, escapes, forms of Unicode, base64, hexadecimal digits, and markup between letters.
+    """
+    parts: list[str] = []
+    waiting = [text]
+    for _ in range(_MOST_LAYERS):
+        found: list[str] = []
+        for each in waiting:
+            plain = _decode_characters(each)
+            parts.append(plain)
+            found += _list_encoded(plain)
+            if "<" in plain and _MARKUP.search(plain):
+                parts += [_MARKUP.sub("", plain), _MARKUP.sub(" ", plain)]
+        waiting = found
+    return _MARK.join(parts)
+
+
+def _decode_characters(text: str) -> str:
+    for _ in range(_MOST_LAYERS):
+        before = text
+        if "%" in text:
+            text = unquote(text)
+        if "&" in text:
+            text = unescape(text)
+        if "\\" in text:
+            text = _CODES.sub(lambda code: chr(int(code[1] or code[2], 16)), text)
+        if text == before:
+            break
     if not text.isascii():
         text = normalize("NFKC", text.translate(_TAGS))
         hidden = [ord(each) for each in set(text) if not each.isspace() and is_hidden(each)]
         text = _write_ascii_digits(text.translate(dict.fromkeys(hidden)))
-    if 12 * b"x" in text.encode(errors="replace").translate(_MARKED):
-        text = " ".join([text, *filter(None, map(_decode_word, _ENCODED.findall(text)))])
     return text
+
+
+def _list_encoded(text: str) -> list[str]:
+    """Return the texts that are written in base64 or hexadecimal digits, also over lines and with signs in between."""
+    words = ["".join(_HEX_PAIR.findall(digits)) for digits in _HEX_PAIRS.findall(text)]
+    if 12 * b"x" in text.encode(errors="replace").translate(_MARKED):
+        words += _ENCODED.findall(text)
+        words += ["".join(lines.split()) for lines in _WRAPPED.findall(text)]
+    return list(filter(None, map(_decode_word, dict.fromkeys(words))))
 
 
 def _decode_word(word: str) -> str:
@@ -144,7 +194,7 @@ def join_pieces(pieces: Iterable[str]) -> str:
 def _list_parts(piece: str) -> Iterator[str]:
     _, colon, rest = piece.partition("://")
     if colon:
-        yield rest
+        yield f"//{rest}"  # which a value without a scheme names
         return
     for sign in ":=":
         _, found, rest = piece.partition(sign)
@@ -174,17 +224,28 @@ class Wanted:
     """How a value may be written: as one of some rows of pieces, or as what a pattern finds.
 
     Attributes:
-        rows: Of these rows one has to stand in a text.
+        rows: Of these rows one has to stand in a text that may spell out a call.
+        names: Of these rows one has to stand in a text that names the value; none for a value of several pieces, or
+            with punctuation of its own around it.
+        spellings: Such a value as it has to stand in that text, in lower case and with single spaces.
         whole: The row of the value itself.
         words: The first piece of each, and the same as JSON where the row has no more of them.
         patterns: One of these may match in its place.
     """
 
-    __slots__ = ("patterns", "rows", "whole", "words")
+    __slots__ = ("names", "patterns", "rows", "spellings", "whole", "words")
 
     def __init__(self, value: object) -> None:
         text = value[:_LONGEST_VALUE] if isinstance(value, str) else ""
         self.rows: list[str] = list(dict.fromkeys(_list_rows(text)))
+        self.names: list[str] = []
+        self.spellings: list[str] = []
+        for form in _list_forms(value) if isinstance(value, str) else ():
+            (piece,) = pieces if len(pieces := split_pieces(form)) == 1 else ("",)
+            if piece and form.lower().strip().removeprefix("./").rstrip("/") == piece:
+                self.names += [f" {name} " for name in _list_names(piece)]
+            elif pieces:
+                self.spellings.append(fold_spaces(form))
         self.whole: str = join_pieces(split_pieces(text or str(value)))
         self.patterns: list[re.Pattern[str]] = list(_list_patterns(value))
         split = [row.split() for row in self.rows]
@@ -203,15 +264,19 @@ class Wanted:
         return row == self.whole or row in self.rows or any(each.fullmatch(text) for each in self.patterns)
 
 
-def _list_rows(value: str) -> Iterator[str]:
-    """Yield the rows of pieces of which one has to stand in a text where a value does."""
+def _list_forms(value: str) -> Iterator[str]:
+    """Yield a value as it is and without percent-encoding; of a mailbox, ``Bob <bob@x.org>``, only the address."""
     for text in {value: None, unquote(value): None}:
         if not text.isascii() and any(not each.isascii() and each.lower().isascii() for each in text):
             continue  # letters that only look like those of ASCII
+        mailbox = _MAILBOX.fullmatch(text)
+        yield text if mailbox is None else mailbox["address"]
+
+
+def _list_rows(value: str) -> Iterator[str]:
+    """Yield the rows of pieces of which one has to stand in a text that spells out a value."""
+    for text in _list_forms(value):
         pieces = split_pieces(text)
-        addresses = [piece for piece in pieces if "@" in piece[1:]]
-        if addresses and all(piece in addresses or piece.isalnum() for piece in pieces):
-            pieces = addresses if len(addresses) == 1 else []
         if len(pieces) == 1:
             yield from [f" {wanted} " for wanted in _list_names(pieces[0])]
         elif pieces:
@@ -220,18 +285,21 @@ def _list_rows(value: str) -> Iterator[str]:
 
 def _list_names(piece: str) -> tuple[str, ...]:
     """Return what names the same as a piece: a URL is named by its host alone, too."""
-    _, colon, rest = piece.partition("://")
+    scheme, colon, rest = piece.partition("://")
     if colon:
         host = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
-        return (piece, rest) if "@" in host or "\\" in rest else (piece, rest, host)
-    return (piece, piece[1:]) if piece.startswith("@") else (piece,)
+        bare = (rest,) if "@" in host or "\\" in rest or not host else (rest, host)
+        schemes = (scheme, "http") if scheme == "https" else (scheme,)
+        return (*[f"{each}://{name}" for name in bare for each in schemes], *filter(None, bare))
+    return (piece, piece[1:]) if piece.startswith("@") and piece != "@" else (piece, f"//{piece}")
 
 
 def _list_patterns(value: object) -> Iterator[re.Pattern[str]]:
     """Yield what finds a number, an account, a card or a telephone in groups or not, and scripts without spaces."""
     if not isinstance(value, str):
         if isinstance(value, (int, float)):
-            yield _match_number(f"{abs(value):.10f}" if isinstance(value, float) else str(abs(value)))
+            number = _match_number(f"{abs(value):.10f}" if isinstance(value, float) else str(abs(value)))
+            yield number if value >= 0 else re.compile(rf"[-\u2212]\s?{number.pattern}")
         return
     if is_number(value):
         yield _match_number(value)
@@ -239,7 +307,7 @@ def _list_patterns(value: object) -> Iterator[re.Pattern[str]]:
     is_account = 8 <= len(signs) <= _LONGEST_ACCOUNT and sum(map(str.isdigit, signs)) >= 6
     if is_account and _GROUPED.fullmatch(value) and (value.isdigit() or not is_number(value)):
         # Whole: not the beginning or the end of a longer one.
-        middle = "[ ./-]?".join(map(re.escape, signs))
+        middle = "[ ./_-]?".join(map(re.escape, signs))
         yield re.compile(rf"(?<![\w+])(?<!\d[ ./-]){middle}(?!\w|[ ./-]\d)", re.IGNORECASE | re.ASCII)
     if not value.isascii() and not any(map(has_boundary, value)):
         yield re.compile(re.escape(value))
@@ -248,10 +316,11 @@ def _list_patterns(value: object) -> Iterator[re.Pattern[str]]:
 def _match_number(text: str) -> re.Pattern[str]:
     """Return what finds a number, its thousands grouped or not: 1200 in "1 200.00", and not 5990 in "59.90"."""
     whole, _, rest = text.replace(",", ".").partition(".")
-    grouped = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", r"[.,'\\u2019 \\u00a0\\u202f]?", whole.lstrip("0") or "0")
+    grouped = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", r"[.,'\\u2019 \\u00a0\\u202f_]?", whole.lstrip("0") or "0")
     rest = rest.rstrip("0")
     decimals = f"[.,]{rest}0*" if rest else "(?:[.,]0+)?"
-    return re.compile(rf"(?<!\d)(?<!\d[.'\u2019])0*{grouped}{decimals}(?![.'\u2019]?\d)")
+    # Whole: no part of a date, of an order's number, or of an account in groups.
+    return re.compile(rf"(?<![\d_])(?<!\d[.'\u2019/:-])0*{grouped}{decimals}(?![.'\u2019/:-]?\d|_)")
 
 
 def is_number(text: str) -> bool:
@@ -264,6 +333,21 @@ def has_boundary(character: str) -> bool:
     return character.isdigit() or character.lower() != character.upper()
 
 
+def fold_spaces(text: str) -> str:
+    """Return a text in lower case, with single spaces; line breaks stay."""
+    return "\n".join([" ".join(line.split()) for line in text.lower().strip().splitlines()])
+
+
+def _stands_whole(spelling: str, text: str) -> bool:
+    """Return whether a value stands in a text between spaces, quotes, brackets and the marks of sentences."""
+    place = text.find(spelling)
+    while place >= 0:
+        if _MAY_PRECEDE.fullmatch(text[max(0, place - 1) : place]) and _MAY_FOLLOW.match(text, place + len(spelling)):
+            return True
+        place = text.find(spelling, place + 1)
+    return False
+
+
 # texts
 
 
@@ -273,30 +357,34 @@ class TextIndex:
     __slots__ = ("_searched", "_texts", "_words")
 
     def __init__(self) -> None:
-        self._texts: list[tuple[TextSource, str, str]] = []  # with its pieces, and as it is for patterns
+        # With its pieces, as it is for patterns, and in lower case with single spaces.
+        self._texts: list[tuple[TextSource, str, str, str]] = []
         self._words: set[str] = set()
         self._searched: dict[Wanted, int] = {}
 
     def add(self, source: TextSource) -> None:
         """Add a text."""
         text = _MARK.join(_list_texts(source.text)) if "\\u" in source.text else source.text
+        text = _GROUPS.sub(lambda found: found[0].replace(" ", "_"), text)
         row = join_pieces(split_pieces(text))
-        self._texts.append((source, row, _write_ascii_digits(text)))
+        self._texts.append((source, row, _write_ascii_digits(text), fold_spaces(text)))
         self._words.update(row.split())
 
     def find(self, wanted: Wanted) -> TextSource | None:
-        """Return a text in which a value stands; None where there is none."""
-        rows = [row for row in wanted.rows if self._words.issuperset(row.split())]
+        """Return a text in which a value stands as a whole; None where there is none."""
+        names = [name for name in wanted.names if name.strip() in self._words]
         start = self._searched.get(wanted, 0)
-        for source, row, text in self._texts[start:]:
-            if any(each in row for each in rows) or wanted.may_match(text):
+        for source, row, text, folded in self._texts[start:]:
+            if any(each in row for each in names) or wanted.may_match(text):
+                return source
+            if any(_stands_whole(each, folded) for each in wanted.spellings):
                 return source
         self._searched[wanted] = len(self._texts)
         return None
 
     def has_row(self, row: str) -> bool:
         """Return whether a row of pieces stands in a text."""
-        return self._words.issuperset(row.split()) and any(row in each for _, each, _ in self._texts)
+        return self._words.issuperset(row.split()) and any(row in each for _, each, *_ in self._texts)
 
 
 class _OutsideText:

@@ -374,7 +374,7 @@ class RunSegment:
         elif isinstance(result.reason, Cancelled):
             state = "cancelled"
         assert self.handle is not None
-        return self._seal(
+        return self._seal_rest(
             state=state,
             ending=result.ending,
             messages=messages_to_plain(result.messages),
@@ -393,7 +393,7 @@ class RunSegment:
             snapshot = self.begin.snapshot
         if isinstance(error, ProviderError) and error.messages:
             messages = error.messages
-        return self._seal(
+        return self._seal_rest(
             state="failed",
             ending=type(error).__name__,
             error=without_keys(replace_surrogates(str(error))) or type(error).__name__,
@@ -418,7 +418,7 @@ class RunSegment:
         """Return the rest that this segment began from as its own, since nothing has resumed the run."""
         return seal_rest(self._loop.config.signing_key, self._place, replace(rest, segment=self._segment))
 
-    def _seal(self, **parts: Any) -> Rest:
+    def _seal_rest(self, **parts: Any) -> Rest:
         before = self.begin.taken if isinstance(self.begin, Rest) else ()
         is_keyed = self._loop.config.signing_key is not None
         return self.leave_again(Rest(**parts, taken=[*before, *self.taken] if is_keyed else []))

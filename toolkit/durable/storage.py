@@ -71,7 +71,11 @@ _REFUSED_FORMATS = ("py_pickle", "portable_json")
 """The names by which DBOS stores values in its own formats."""
 _BUSY_SECONDS = 30
 _LOCK_SECONDS = 5
-"""The seconds after which a worker that is frozen in a transaction loses its locks."""
+"""The seconds after which a worker that is frozen in a transaction loses its locks, and repeats what it did in it.
+
+A client, which repeats nothing, loses them when others have waited for `_BUSY_SECONDS`: a busy machine may have it wait
+for some seconds between two statements.
+"""
 _SEND_SECONDS = 60
 """The seconds after which a worker that takes no more of an answer loses its connection, and with it its locks."""
 _FIRST_PAUSE = 0.2
@@ -385,7 +389,7 @@ class Storage:
         check_setting("encryption", encryption, Encryption, None)
         self.text: StoredText = StoredText(encryption, DurableError)
         self.serializer: Serializer = _JsonSerializer(self.text)
-        self.engine: sa.Engine = _open_engine(url)
+        self.engine: sa.Engine = _open_engine(url, _LOCK_SECONDS if may_migrate else _BUSY_SECONDS)
         self.url: str = self.engine.url.render_as_string(hide_password=True).replace("+psycopg", "")
         self._lock = threading.Lock()
         try:
@@ -516,8 +520,8 @@ class DatabaseThread:
                 pause = 0.0
 
 
-def _open_engine(url: str) -> sa.Engine:
-    limits = f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000} -c tcp_user_timeout={_SEND_SECONDS * 1000}"
+def _open_engine(url: str, lock_seconds: int) -> sa.Engine:
+    limits = f"-c idle_in_transaction_session_timeout={lock_seconds * 1000} -c tcp_user_timeout={_SEND_SECONDS * 1000}"
     arguments = {"application_name": ENGINE_NAME, "options": limits}
     engine = open_engine(url, "durable runs", _BUSY_SECONDS, kinds=_KINDS, makes_folder=True, **arguments)
     if engine.dialect.name == "sqlite":

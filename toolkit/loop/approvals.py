@@ -56,7 +56,7 @@ from toolkit.loop.feeds import (
     OpenCall,
     RunWoundUp,
 )
-from toolkit.loop.stopping import Written
+from toolkit.loop.limits import Written
 from toolkit.redaction import Scrubber
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from toolkit.errors import (
     TooManyRunsError,
 )
 from toolkit.logs import get_logger
+from toolkit.loop.limits import UsageLimits
 from toolkit.loop.middleware import Middleware, RequestInfo, RequestMiddleware, RequestProceed, RunInfo, RunProceed
 from toolkit.loop.outcome import UsageLimit
-from toolkit.loop.stopping import UsageLimits
 from toolkit.runtime.workers import enter_gate
 from toolkit.settings import FUNCTION, Duration, check_setting, describe_value, to_seconds
 

@@ -45,10 +45,10 @@ from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.json_text import write_json
 from toolkit.logs import get_logger
 from toolkit.loop.journal import Journal
+from toolkit.loop.limits import LoopDetectionConfig, StopWhen, UsageLimits
 from toolkit.loop.listener import EventHook, hook_may_wait
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out, Snapshot
-from toolkit.loop.stopping import LoopDetectionConfig, StopWhen, UsageLimits
 from toolkit.settings import (
     FUNCTION,
     NonNegativeFloat,

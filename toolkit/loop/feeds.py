@@ -20,8 +20,8 @@ from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, Use
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.foreign_text import replace_surrogates
+from toolkit.loop.limits import Continue, Stop, Written
 from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
-from toolkit.loop.stopping import Continue, Stop, Written
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -37,10 +37,10 @@ from toolkit.loop.config import (
 )
 from toolkit.loop.events import Failed, LoopEvent
 from toolkit.loop.feeds import Command, CommandGiven, InjectMessages
+from toolkit.loop.limits import Continue, Stop
 from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Completed, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.run import Run
-from toolkit.loop.stopping import Continue, Stop
 from toolkit.runtime.backend import current_task_id, is_in_event_loop, run_in_own_loop, start_carried
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting

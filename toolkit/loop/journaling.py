@@ -65,8 +65,7 @@ from toolkit.loop.feeds import (
     load_feed,
 )
 from toolkit.loop.journal import CutError, Journal, JournalEntry, JournalValue, storable_id
-from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
-from toolkit.loop.stopping import (
+from toolkit.loop.limits import (
     Continue,
     RunBudget,
     Spent,
@@ -76,6 +75,7 @@ from toolkit.loop.stopping import (
     UsageLimits,
     ask_stop_when,
 )
+from toolkit.loop.outcome import AwaitingApproval, Cancelled, ResultAsAnswer, Timeout, TypedAnswer
 from toolkit.redaction import without_keys
 from toolkit.runtime.backend import run_in_own_context
 from toolkit.trace_context import inject_trace_context, link_trace_context
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _SEAL, _STATES_SEAL = "seal", "states_seal"
 _CHANGED = (AttributeError, LookupError, TypeError, ValueError)
-"""What reading an entry raises that is not as it was written."""
+"""The errors of reading an entry that was changed."""
 _UNSEALED = frozenset({_SEAL, "trace"})
 """The parts of an entry that its seal is not about; a journal may give another trace context for the first one."""
 

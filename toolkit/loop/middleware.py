@@ -382,8 +382,8 @@ class Middleware(Generic[Ctx]):
     async def around_request(self, request: RequestInfo[Ctx], proceed: RequestProceed) -> ChatResponse:
         """Wrap one attempt to ask the model, whole or streamed, and return the answer.
 
-        It may send another request (``proceed(replace(request.chat, ...))``), which leaves the transcript unchanged,
-        change the answer, or return one without calling `proceed`, which still counts as a request. Its exceptions are
+        It may send another request (``proceed(replace(request.chat, ...))``), which leaves the transcript unchanged, and
+        after which only the tools of that request may be called; change the answer, or return one without calling `proceed`, which still counts as a request. Its exceptions are
         treated as the provider's: a retryable `ProviderError` is retried, and this is called again.
         """
         del request

@@ -33,10 +33,10 @@ from toolkit.errors import BadResponseError, ContextTooLongError, ProviderError,
 from toolkit.logs import get_logger
 from toolkit.loop.events import IterationStart, ProviderRetried
 from toolkit.loop.feeds import AnswerJudged, ReplyCutOff, RequestRefused, RunWoundUp, UsageSpent
+from toolkit.loop.limits import describe_for_log
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete
-from toolkit.loop.stopping import describe_for_log
 from toolkit.redaction import without_secrets
 from toolkit.settings import check_setting
 from toolkit.tool_names import is_legal_name

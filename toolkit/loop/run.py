@@ -56,6 +56,18 @@ from toolkit.loop.feeds import (
     UsageSpent,
 )
 from toolkit.loop.journal import Journal
+from toolkit.loop.limits import (
+    LoopFrame,
+    RunBudget,
+    SubAgentSeat,
+    current_call,
+    describe_for_log,
+    enter_depth,
+    find_frame,
+    nested_context,
+    new_loop_id,
+    sub_agent_seat,
+)
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import MiddlewareChain, ReplyPolicy, RunInfo, check_states, find_policies, join_middleware
 from toolkit.loop.outcome import (
@@ -72,18 +84,6 @@ from toolkit.loop.outcome import (
 )
 from toolkit.loop.requests import ModelRequests, Offer
 from toolkit.loop.state import LoopState
-from toolkit.loop.stopping import (
-    LoopFrame,
-    RunBudget,
-    SubAgentSeat,
-    current_call,
-    describe_for_log,
-    enter_depth,
-    find_frame,
-    nested_context,
-    new_loop_id,
-    sub_agent_seat,
-)
 from toolkit.runtime.backend import (
     CallClock,
     CancellationMark,

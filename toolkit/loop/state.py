@@ -90,6 +90,16 @@ from toolkit.loop.feeds import (
     write_denied,
     write_not_started,
 )
+from toolkit.loop.limits import (
+    Continue,
+    LoopDetector,
+    Repetition,
+    Stop,
+    StopContext,
+    Written,
+    ask_stop_when,
+    warning_text,
+)
 from toolkit.loop.middleware import ANY_TOOL, ReplyPolicy
 from toolkit.loop.outcome import (
     CUT_STOPS,
@@ -109,16 +119,6 @@ from toolkit.loop.outcome import (
     TypedAnswer,
     UnansweredItems,
     UsageLimit,
-)
-from toolkit.loop.stopping import (
-    Continue,
-    LoopDetector,
-    Repetition,
-    Stop,
-    StopContext,
-    Written,
-    ask_stop_when,
-    warning_text,
 )
 from toolkit.settings import check_setting
 

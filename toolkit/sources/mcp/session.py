@@ -35,7 +35,7 @@ from toolkit.errors import McpError, ToolkitError
 from toolkit.foreign_text import strip_hidden
 from toolkit.http_client import ReplyTooLargeError
 from toolkit.logs import get_logger
-from toolkit.loop.stopping import LoopFrame, find_frame
+from toolkit.loop.limits import LoopFrame, find_frame
 from toolkit.redaction import cut_causes
 from toolkit.runtime.backend import OwnerLoop
 from toolkit.sources import ServerLimits

@@ -49,7 +49,7 @@ from toolkit.errors import (
     UnknownToolNameError,
 )
 from toolkit.logs import get_logger
-from toolkit.loop.stopping import LoopFrame
+from toolkit.loop.limits import LoopFrame
 from toolkit.settings import Duration, PositiveInt, Seconds, check_fields, to_seconds
 from toolkit.sources import ServerLimits
 from toolkit.sources.mcp.messages import MOST_MESSAGES, MOST_TOOLS, restore_result

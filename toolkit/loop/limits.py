@@ -1,4 +1,4 @@
-"""The ends of a run before the model's own: stop conditions, repeated calls, and limits of usage and depth.
+"""The limits of a run: stop conditions, repeated calls, usage and depth.
 
 Conditions and loop detection only read responses, calls and results. Limits are shared with the loops inside of tools.
 """
