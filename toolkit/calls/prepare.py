@@ -217,8 +217,7 @@ def _show_json(text: str, arguments: Mapping[str, Any]) -> str:
 def _may_have_key(arguments: Mapping[str, Any]) -> bool:
     """Return whether a text in arguments is long enough for a vendor's key, which most have none of."""
     for value in arguments.values():
-        kind: type[object] = type(value)
-        if len(value) > _SHORTER_THAN_KEYS if kind is str else kind not in _NUMBERS:
+        if len(value) > _SHORTER_THAN_KEYS if type(value) is str else type(value) not in _NUMBERS:
             return True
     return False
 
