@@ -64,14 +64,22 @@ from toolkit.loop.outcome import (
 )
 from toolkit.testing import ScriptedProvider
 
+
+@tool
+def add_up(a: int) -> int:
+    """Add up."""
+    return a
+
+
+TOOLS = ToolRegistry([add_up])  # else the name might be repaired to that of a tool that takes secrets
 STAMP: dict[str, Any] = {"run_id": "r" * 32, "loop_id": "l" * 32, "time": 1_790_000_000.25}
-CALL: dict[str, Any] = {"call_id": "1", "tool_name": "add", "label": "Add", "tags": frozenset({"math", "pure"})}
-ASKED = ToolCall("1", "add", '{"a": 1}', extra={"signature": "s"})
+CALL: dict[str, Any] = {"call_id": "1", "tool_name": "add_up", "label": "Add", "tags": frozenset({"math", "pure"})}
+ASKED = ToolCall("1", "add_up", '{"a": 1}', extra={"signature": "s"})
 MESSAGES: list[Message] = [
     SystemMessage("Be brief."),
     UserMessage((TextBlock("What is it?"), ImageBlock(b"\x89PNG\xff", media_type="image/png"), AudioBlock(b"\x00"))),
     AssistantMessage([ReasoningBlock(text="hm", signature="sig"), TextBlock("I add."), ASKED]),
-    ToolResult("1", (TextBlock("3"), FileBlock(b"\xff\xfe", name="a.bin")), tool_name="add", child_loop_id="c"),
+    ToolResult("1", (TextBlock("3"), FileBlock(b"\xff\xfe", name="a.bin")), tool_name="add_up", child_loop_id="c"),
 ]
 RESPONSE = ChatResponse(
     message=AssistantMessage([TextBlock("Hi"), ASKED]),
@@ -120,7 +128,7 @@ EVENTS: list[LoopEvent] = [
     IterationStart(iteration=1, message_count=2, **STAMP),
     TextDelta("a\u2028b", **STAMP),
     ReasoningDelta("hm", **STAMP),
-    ArgumentsDelta(0, "1", "add", '{"a"', **STAMP),
+    ArgumentsDelta(0, "1", "add_up", '{"a"', **STAMP),
     ResponseReceived(iteration=1, response=RESPONSE, **STAMP),
     ToolCallRepaired(kind="values", before='"1"', after="1", assumed=("a number",), **CALL, **STAMP),
     ApprovalRequested(arguments={"a": 1}, arguments_json='{"a":1}', reason="a rule", agent="clerk", **CALL, **STAMP),

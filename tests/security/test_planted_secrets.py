@@ -24,6 +24,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 import toolkit
 from toolkit import (
+    Abort,
     ApprovalRequest,
     Approve,
     AssistantMessage,
@@ -609,6 +610,7 @@ _SAYINGS: Mapping[str, tuple[_Say, ToolOptionKeywords, ToolLoopConfig[None]]] = 
     "an error that ends the run": (_raise_group, {}, ToolLoopConfig(on_tool_exception="raise")),
     "an error that is retried": (_raise, {"retry": _RETRIES}, ToolLoopConfig()),
     "an approver's words": (str, {}, _approve(lambda secret: Deny(f"not with {secret}"))),
+    "the words of an abort": (str, {}, _approve(lambda secret: Abort(f"not with {secret}"))),
     "an approver's error": (str, {}, _approve(lambda secret: _raise(f"not with {secret}"))),
     "a guard's words": (str, {}, ToolLoopConfig(middleware=[_Guard(lambda secret: Deny(f"not with {secret}"))])),
     "a guard's error": (str, {}, ToolLoopConfig(middleware=[_Guard(_raise)])),
@@ -641,7 +643,11 @@ def _make_saying_tools(say: _Say, options: ToolOptionKeywords) -> list[Tool[obje
         """Do it."""
         return say(phrase.get_secret_value())
 
-    schemas = {"below": {"auth": {"type": "object"}}, "numbered": {"pin": {"type": "integer"}}, "open": {"body": {}}}
+    schemas: Mapping[str, Any] = {
+        "below": {"auth": {"type": "object"}},
+        "numbered": {"pin": {"type": "integer"}},
+        "open": {"body": {}},
+    }
     raw = [
         tool_from_schema(
             name,

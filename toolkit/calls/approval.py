@@ -19,6 +19,7 @@ from toolkit.chat.request import copy_definition
 from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.logs import get_logger, secrets_in_use
+from toolkit.redaction import without_secrets
 from toolkit.runtime.workers import run_in_worker
 from toolkit.settings import Settings, check_fields
 
@@ -354,6 +355,8 @@ def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> 
                 return Deny(f"The approver changed the arguments wrongly. {error.message}")
             judged = permit(ready, policy)
             return Deny(judged.result.text) if isinstance(judged, Refused) else _APPROVE
+        case Abort(reason):  # which the result of the run shows
+            return Abort(without_secrets(reason, ready.find_secrets()))
         case verdict:
             return verdict
 
