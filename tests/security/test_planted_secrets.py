@@ -177,6 +177,8 @@ _FRESH: dict[str, tuple[Mapping[str, Any], str]] = {
     "a format of another name": ({"word": {**_TEXT, "format": "api-key"}}, '{"word": {}}'),
     "an extension": ({"word": {**_TEXT, "x-sensitive": True}}, '{"word": {}}'),
     "an extension without its prefix": ({"word": {**_TEXT, "sensitive": True}}, '{"word": {}}'),
+    "an extension for private values": ({"word": {**_TEXT, "x-private": True}}, '{"word": {}}'),
+    "an extension for logs": ({"word": {**_TEXT, "x-no-log": True}}, '{"word": {}}'),
     "a class of data": ({"word": {**_TEXT, "x-classification": "secret"}}, '{"word": {}}'),
     "a widget for passwords": ({"word": {**_TEXT, "ui:widget": "password"}}, '{"word": {}}'),
     "a title": ({"word": {**_TEXT, "title": "API key"}}, '{"word": {}}'),
