@@ -178,6 +178,8 @@ _FRESH: dict[str, tuple[Mapping[str, Any], str]] = {
     "a format of another name": ({"word": {**_TEXT, "format": "api-key"}}, '{"word": {}}'),
     "an extension": ({"word": {**_TEXT, "x-sensitive": True}}, '{"word": {}}'),
     "an extension without its prefix": ({"word": {**_TEXT, "sensitive": True}}, '{"word": {}}'),
+    "an extension for private values": ({"word": {**_TEXT, "x-private": True}}, '{"word": {}}'),
+    "an extension for logs": ({"word": {**_TEXT, "x-no-log": True}}, '{"word": {}}'),
     "a class of data": ({"word": {**_TEXT, "x-classification": "secret"}}, '{"word": {}}'),
     "a widget for passwords": ({"word": {**_TEXT, "ui:widget": "password"}}, '{"word": {}}'),
     "a title": ({"word": {**_TEXT, "title": "API key"}}, '{"word": {}}'),
@@ -444,7 +446,7 @@ def test_what_is_no_secret_is_still_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [ImageBlock(url="https://u1:p-77@h.example/a.png"), FileBlock(url="https://t-77@h/a")]
+    "block", [ImageBlock(url="https://u1:p-77q@h.example/a.png"), FileBlock(url="https://t-77q@h/a")]
 )
 def test_no_url_of_a_block_shows_its_login(block: Any, tmp_path: Path) -> None:
     log = RunLog(tmp_path / "runs")
@@ -460,7 +462,7 @@ def test_no_url_of_a_block_shows_its_login(block: Any, tmp_path: Path) -> None:
     written += [span.to_json() for span in exporter.get_finished_spans()]
     shown = "".join([*written, repr(message), repr(ChatRequest(messages=[message]))])
     assert "h.example" in shown or "@h/a" in shown
-    assert "-77" not in shown
+    assert "-77q" not in shown  # no random id has that letter
 
 
 def test_options_and_arguments_of_the_application_are_not_in_a_repr() -> None:

@@ -131,7 +131,7 @@ def mask_json(text: str, mask: Callable[[Any], Any]) -> str | None:
 def is_marked_secret(schema: Mapping[str, Any]) -> bool:
     """Return whether a schema marks its value as secret: by ``writeOnly``, its format, or an extension."""
     return schema.get("writeOnly") is True or any(
-        (is_secret_name(name) or is_mark(name))
+        (is_secret_name(name) or is_mark(name) or name.endswith("private"))
         if value is True
         else isinstance(value, str) and _EXTENSION.compiled.match(name) and (is_secret_name(value) or is_mark(value))
         for name, value in schema.items()

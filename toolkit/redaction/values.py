@@ -201,7 +201,7 @@ def is_naming(field: str, text: str) -> bool:
 def is_mark(name: str) -> bool:
     """Return whether a keyword or a field with the value true marks what it is about as secret."""
     words = [word.lower() for word in NAME_WORD.compiled.findall(name[:LONGEST_NAME])]
-    return not _MARKS.isdisjoint(words) or "".join(words) == "nolog"
+    return not _MARKS.isdisjoint(words) or "".join(words).endswith("nolog")
 
 
 def _list_telling(head: Any) -> list[int]:
