@@ -569,8 +569,12 @@ class HttpServer:
     @asynccontextmanager
     async def _open_sse(self) -> AsyncGenerator[Any]:
         client = self._make_client()  # which bounds the events, and shortens them to less than the SDK takes
+
+        def get_client(*_: Any, **__: Any) -> httpx2.AsyncClient:
+            return client
+
         with struck_logs(self.redact):
-            async with sse_client(self.url, httpx_client_factory=lambda *_, **__: client) as (read, write):
+            async with sse_client(self.url, httpx_client_factory=get_client) as (read, write):
                 yield AdaptedStream(read, client.long_messages.restore), write
 
     def _make_client(self) -> NotingClient:
