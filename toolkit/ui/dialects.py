@@ -49,7 +49,7 @@ from toolkit.chat.messages import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import replace_surrogates
-from toolkit.json_text import read_json
+from toolkit.json_text import parse_long_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried, ResponseReceived
@@ -697,7 +697,7 @@ def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
 
 def _read_object(body: bytes) -> dict[str, Any]:
     try:
-        found: object = read_json(body)
+        found: object = parse_long_json(body)
     except ValueError as error:
         raise ValueError(f"the body: {error}") from None
     if not is_object(found):

@@ -39,7 +39,7 @@ from typing_extensions import Unpack
 from toolkit.asgi_server import answer_in_time, serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
-from toolkit.json_text import read_json
+from toolkit.json_text import parse_long_json
 from toolkit.runtime.backend import cancellation_mark, start_detached
 from toolkit.schema.nodes import count_parts
 from toolkit.serving.mcp.server import ContextMaker, McpServerKeywords, mcp_server
@@ -530,7 +530,7 @@ async def _check_parts(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
 
 def _has_few_parts(body: bytes) -> bool:
     try:
-        return count_parts(read_json(body), _MOST_PARTS) <= _MOST_PARTS
+        return count_parts(parse_long_json(body), _MOST_PARTS) <= _MOST_PARTS
     except ValueError:  # the SDK says what is wrong
         return True
 

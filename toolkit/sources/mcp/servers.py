@@ -48,7 +48,7 @@ from toolkit.checked_yaml import expand_variables
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
-from toolkit.json_text import read_json
+from toolkit.json_text import parse_long_json
 from toolkit.redaction import (
     MASK,
     Redact,
@@ -227,7 +227,7 @@ async def _run_for(content: bytes, function: Callable[[], T]) -> T:
 
 def _read_message_object(content: bytes) -> dict[str, Any]:
     try:
-        found: object = read_json(content)
+        found: object = parse_long_json(content)
     except ValueError:
         return {}
     return found if is_object(found) else {}
@@ -435,7 +435,7 @@ class StdioServer:
 
 def _read_line(line: bytes) -> JSONRPCMessage:
     # By itself, the adapter takes five times as long to read JSON.
-    return jsonrpc_message_adapter.validate_python(read_json(repair_surrogates(line)), by_name=False)
+    return jsonrpc_message_adapter.validate_python(parse_long_json(repair_surrogates(line)), by_name=False)
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
