@@ -72,44 +72,11 @@ class _TimedRequest:
         await self._send(message)
 
 
-async def serve_app(
-    app: Any, host: str, port: int, is_reached: Callable[[int], None], end_streams: Callable[[], None] | None = None
-) -> None:
-    """Serve an ASGI application until cancelled, or until the process is interrupted.
-
-    Args:
-        app: The application.
-        host: The address to listen on.
-        port: The port to listen on; 0 takes a free one.
-        is_reached: Called with the port once the server is reachable.
-        end_streams: Called before the server waits for open responses, to end endless streams.
-
-    Raises:
-        ConfigurationError: uvicorn is not installed.
-        OSError: The port is in use.
-    """
-    try:
-        import uvicorn  # noqa: PLC0415 - few programs serve anything
-        from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigurationError("uvicorn is not installed: pip install 'toolkit-sdk[ui]' or [mcp]") from error
-
-    class Server(uvicorn.Server):
-        is_shut = False
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            is_reached(listening.getsockname()[1])
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            self.is_shut = True
-            if end_streams is not None:
-                end_streams()
-            await super().shutdown(sockets)
+def _make_protocol() -> type[Any]:
+    """Return a protocol that ends a connection whose next head is not whole in time: that of uvicorn waits for ever."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415 - few programs serve anything
 
     class Protocol(H11Protocol):
-        """Ends a connection whose next head is not whole in time: uvicorn waits for ever."""
-
         _timer: Any = None
 
         def connection_made(self, transport: Any) -> None:
@@ -130,11 +97,48 @@ async def serve_app(
             if self.cycle is answered:
                 self.transport.close()
 
+    return Protocol
+
+
+async def serve_app(
+    app: Any, host: str, port: int, is_reached: Callable[[int], None], end_streams: Callable[[], None] | None = None
+) -> None:
+    """Serve an ASGI application until cancelled, or until the process is interrupted.
+
+    Args:
+        app: The application.
+        host: The address to listen on.
+        port: The port to listen on; 0 takes a free one.
+        is_reached: Called with the port once the server is reachable.
+        end_streams: Called before the server waits for open responses, to end endless streams.
+
+    Raises:
+        ConfigurationError: uvicorn is not installed.
+        OSError: The port is in use.
+    """
+    try:
+        import uvicorn  # noqa: PLC0415 - few programs serve anything
+    except ImportError as error:
+        raise ConfigurationError("uvicorn is not installed: pip install 'toolkit-sdk[ui]' or [mcp]") from error
+
+    class Server(uvicorn.Server):
+        is_shut = False
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            is_reached(listening.getsockname()[1])
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            self.is_shut = True
+            if end_streams is not None:
+                end_streams()
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         partial(answer_in_time, app),
         host=host,
         port=port,
-        http=Protocol,  # bounds the length of a head
+        http=_make_protocol(),  # which bounds the length of a head, too
         ws="none",
         proxy_headers=False,  # anybody on this machine could choose an address
         interface="asgi3",

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 from tests.loop_turns import LONGEST_TURN, longest_turn
 from toolkit import ConfigurationError, ToolError, ToolRegistry, tool
 from toolkit.serving.mcp import mcp_app, mcp_server, serve_mcp_http
-from toolkit.serving.mcp.web import OriginGuard, _SessionStreams
+from toolkit.serving.mcp.web import OriginGuard, SessionStreams
 
 GUARD = OriginGuard(["tools.example.com", "any.example.com:*"], ["https://app.example.com", "http://dev.example:8080"])
 
@@ -169,13 +169,13 @@ async def test_what_a_tool_says_on_purpose_is_handed_on_and_all_of_it_where_that
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_nobody_chooses_the_address_that_requests_are_counted_for(anyio_backend: str) -> None:
+    statuses: list[int] = []
     async with anyio.create_task_group() as tasks:
         url = await tasks.start(partial(serve_mcp_http, ToolRegistry([]), port=0, requests_per_minute=1))
         async with httpx2.AsyncClient() as client:
-            statuses = [
-                (await client.post(url, json={}, headers={"x-forwarded-for": f"10.0.0.{number}"})).status_code
-                for number in range(3)
-            ]
+            for number in range(3):
+                answer = await client.post(url, json={}, headers={"x-forwarded-for": f"10.0.0.{number}"})
+                statuses.append(answer.status_code)
         tasks.cancel_scope.cancel()
     assert statuses[1:] == [429, 429]
 
@@ -234,7 +234,7 @@ async def test_a_request_of_few_parts_may_be_long() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", ["9" * 5_000, "1:" + "9" * 5_000, "1:\u00b2", ":", ""])
 async def test_a_place_that_is_none_is_the_begin_of_a_stream(place: str) -> None:
-    streams, sent = _SessionStreams(), list[EventMessage]()
+    streams, sent = SessionStreams(), list[EventMessage]()
 
     async def send(message: EventMessage) -> None:
         sent.append(message)

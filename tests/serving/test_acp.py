@@ -149,7 +149,7 @@ async def test_a_call_that_needs_approval_asks_the_user_of_the_editor(
 
 @on_asyncio
 async def test_arguments_that_are_no_edits_are_shown_as_none(tmp_path: Path) -> None:
-    odd: list[dict[str, object]] = [
+    odd: list[dict[str, Any]] = [
         {"edits": 5}, {"edits": True}, {"edits": [None, 1, {}]}, {"old_text": "a", "new_text": 5}, {"old_text": ["a"]},
         {"old_text": "a", "new_text": [1]}, {"edits": [{"old_text": "a", "new_text": "b"}] * 500},
     ]  # fmt: skip

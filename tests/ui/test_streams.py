@@ -564,7 +564,10 @@ async def test_a_conversation_of_somebody_else_is_out_of_reach() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ["", "a\0b", "a\u202eb", "x" * 300])
 async def test_a_name_that_no_conversation_can_have_is_refused(dialect: Any, name: str) -> None:
-    desk = Desk(dialect, "Hello.", conversation_for=lambda _, thread: thread)
+    def find(_: Request, thread: str) -> str:
+        return thread
+
+    desk = Desk(dialect, "Hello.", conversation_for=find)
     key = "threadId" if dialect == "ag-ui" else "id"
     assert (await desk.refusal({**desk.question("Hi."), key: name})) == (400, "no conversation can have this name")
     for method in ("GET", "DELETE"):

@@ -51,7 +51,7 @@ from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.events import show_messages
 from toolkit.foreign_text import replace_surrogates
-from toolkit.json_text import read_json
+from toolkit.json_text import parse_long_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried, ResponseReceived
@@ -700,7 +700,7 @@ def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
 
 def _read_object(body: bytes) -> dict[str, Any]:
     try:
-        found: object = read_json(body)
+        found: object = parse_long_json(body)
     except ValueError as error:
         raise ValueError(f"the body: {error}") from None
     if not is_object(found):

@@ -38,7 +38,7 @@ from typing_extensions import Unpack
 from toolkit.asgi_server import answer_in_time, serve_app
 from toolkit.calls.registration import Ctx
 from toolkit.errors import ConfigurationError
-from toolkit.json_text import read_json
+from toolkit.json_text import parse_long_json
 from toolkit.logs import get_logger
 from toolkit.runtime.backend import cancellation_mark, start_detached
 from toolkit.schema.nodes import count_parts
@@ -231,7 +231,7 @@ def _find_caller(scope: Scope) -> object:
     return (scope.get("client") or ("",))[0]
 
 
-class _SessionStreams:
+class SessionStreams:
     """The messages of one session, for clients that come back for them.
 
     Of each stream the last 100 are kept, of the streams that have their answer the last 20.
@@ -279,7 +279,7 @@ class _SessionStreams:
                 await changed.wait()
 
 
-_session: ContextVar[_SessionStreams] = ContextVar("toolkit_mcp_session_streams")
+_session: ContextVar[SessionStreams] = ContextVar("toolkit_mcp_session_streams")
 """The streams of the session of the current request: the SDK has one store for all sessions, of the same ids."""
 
 
@@ -530,7 +530,7 @@ async def _check_parts(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
 
 def _has_few_parts(body: bytes) -> bool:
     try:
-        return count_parts(read_json(body), _MOST_PARTS) <= _MOST_PARTS
+        return count_parts(parse_long_json(body), _MOST_PARTS) <= _MOST_PARTS
     except ValueError:  # the SDK says what is wrong
         return True
 
@@ -542,7 +542,7 @@ class _Guarded:
         self._app = app
         self._guard = guard
         # The tasks of a session hold its streams, as their context is that of the request that opened it.
-        self._sessions: WeakValueDictionary[str, _SessionStreams] = WeakValueDictionary()
+        self._sessions: WeakValueDictionary[str, SessionStreams] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -557,7 +557,7 @@ class _Guarded:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        streams = self._sessions.get(headers.get(MCP_SESSION_ID_HEADER, "")) or _SessionStreams()
+        streams = self._sessions.get(headers.get(MCP_SESSION_ID_HEADER, "")) or SessionStreams()
 
         async def send_and_note(message: Message) -> None:
             session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)

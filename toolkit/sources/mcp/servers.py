@@ -49,7 +49,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, McpError, ToolError
 from toolkit.foreign_text import repair_surrogates
 from toolkit.http_client import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with, split_url
-from toolkit.json_text import read_json
+from toolkit.json_text import parse_long_json
 from toolkit.logs import get_logger
 from toolkit.redaction import (
     MASK,
@@ -229,7 +229,7 @@ async def _run_for(content: bytes, function: Callable[[], T]) -> T:
 
 def _read_message_object(content: bytes) -> dict[str, Any]:
     try:
-        found: object = read_json(content)
+        found: object = parse_long_json(content)
     except ValueError:
         return {}
     return found if is_object(found) else {}
@@ -437,7 +437,7 @@ class StdioServer:
 
 def _read_line(line: bytes) -> JSONRPCMessage:
     # By itself, the adapter takes five times as long to read JSON.
-    return jsonrpc_message_adapter.validate_python(read_json(repair_surrogates(line)), by_name=False)
+    return jsonrpc_message_adapter.validate_python(parse_long_json(repair_surrogates(line)), by_name=False)
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
@@ -571,8 +571,12 @@ class HttpServer:
     @asynccontextmanager
     async def _open_sse(self) -> AsyncGenerator[Any]:
         client = self._make_client()  # which bounds the events, and shortens them to less than the SDK takes
+
+        def get_client(*_: Any, **__: Any) -> httpx2.AsyncClient:
+            return client
+
         with struck_logs(self.redact):
-            async with sse_client(self.url, httpx_client_factory=lambda *_, **__: client) as (read, write):
+            async with sse_client(self.url, httpx_client_factory=get_client) as (read, write):
                 yield AdaptedStream(read, client.long_messages.restore), write
 
     def _make_client(self) -> NotingClient:
