@@ -529,10 +529,13 @@ class SqlStore(_SteppedStore):
 def _read_head(row: Any) -> _Head:
     head = _Head(**{part.name: getattr(row, part.name) for part in fields(_Head)})
     counts, times = (head.version, head.length, head.queued), (head.expires, head.created, head.updated)
-    # A column of SQLite may have any type.
-    if not (all(isinstance(each, int) for each in counts) and all(isinstance(each, (int, float)) for each in times)):
+    if not (_are_all(counts, int) and _are_all(times, int, float)):  # a column of SQLite may have any type
         raise ConversationStoreError(f"conversation {row.id!r} was edited in the database: one of its numbers is none")
     return head
+
+
+def _are_all(values: Sequence[object], *kinds: type) -> bool:
+    return all(isinstance(each, kinds) for each in values)
 
 
 def _make_database_error(place: str, reason: str) -> ConversationStoreError:

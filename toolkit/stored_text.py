@@ -119,15 +119,21 @@ class StoredText:
 
     def read(self, text: str) -> Any:
         """Return the value of a stored text, which may have no check sum where the engine of durable runs wrote it."""
+        self._check_text(text)
         try:
             return json.loads(self.read_text(text) if text.startswith(_SUMMED) else self.open(text))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._failure(
                 "a stored value can't be read: it was changed, or encrypted with another key"
             ) from error
 
+    def _check_text(self, text: object) -> None:
+        if not isinstance(text, str):  # a column of SQLite may have any type
+            raise self._failure("a stored value was changed: it is no text")
+
     def read_text(self, text: str) -> str:
         """Return the JSON of a stored text that has a check sum or is encrypted."""
+        self._check_text(text)
         if text.startswith((_SEALED, _SEALED_BY)):
             return self.open(text)
         known, _, value = text.removeprefix(_SUMMED).partition(":")

@@ -308,3 +308,43 @@ async def test_a_run_whose_work_somebody_deleted_or_cancelled_in_the_engine_does
             await cancelled.retry()
             await wait_for_state(cancelled, "done")
     assert read_notes(tmp_path, "r") == ["add c0"]
+
+
+WRONG_COLUMNS = {
+    "UPDATE toolkit_runs SET metadata = 'null' WHERE run_id = 'r'": "its metadata can't be read",
+    "UPDATE toolkit_runs SET metadata = 7 WHERE run_id = 'r'": "no text|its metadata can't be read",
+    "UPDATE toolkit_runs SET priority = 'high' WHERE run_id = 'r'": "its priority can't be read",
+    "UPDATE toolkit_runs SET error = x'ff' WHERE run_id = 'r'": "its error can't be read",
+    f"UPDATE workflow_output SET output = '{'[' * 50_000}{']' * 50_000}' WHERE workflow_uuid = 'r/1'": "can't be read",
+    "INSERT INTO toolkit_inbox (run_id, key, kind, body) VALUES ('r', 'x', 'decide', 'null')": "it was changed",
+}
+
+
+@pytest.mark.parametrize("statement", WRONG_COLUMNS, ids=range(len(WRONG_COLUMNS)))
+async def test_an_edited_row_is_refused_in_words_and_other_runs_go_on(statement: str, url: str, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk):
+            run, other = [await runs.start(desk, "refund", run_id=run_id) for run_id in ("r", "other")]
+            for each in (run, other):
+                await wait_for_state(each, "waiting")
+            [pending] = (await other.status()).pending
+            await run.result()
+            change(tmp_path, statement)
+            with pytest.raises(DurableError, match=WRONG_COLUMNS[statement]):
+                await run.status()
+            await other.decide(pending.call_id, Approve(), binding=pending.binding)
+            await wait_for_state(other, "done")
+
+
+async def test_an_unreadable_message_to_one_run_delays_no_other(url: str, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk):
+            run, other = [await runs.start(desk, "wait", run_id=run_id) for run_id in ("r", "other")]
+            await wait_for_notes(tmp_path, [run, other], 2)
+            change(tmp_path, "INSERT INTO toolkit_inbox (run_id, key, kind, body) VALUES ('r', 'x', 'say', '7')")
+            await other.cancel("enough")
+            await wait_for_state(other, "cancelled")
+            (tmp_path / "go-r").touch()
+            await wait_for_state(run, "done")

@@ -206,21 +206,21 @@ class Forger:
     """Edits the database of durable runs, with the check sums that anyone can make."""
 
     def __init__(self, url: str) -> None:
-        self._storage = Storage(url, None)
+        self.storage = Storage(url, None)
 
     def close(self) -> None:
-        self._storage.close()
+        self.storage.close()
 
     def edit_text(self, table: str, column: str, key: str, change: Callable[[Any], Any]) -> None:
         """Change the JSON in a column of the row with a key, which is in the first column."""
-        with self._storage.engine.begin() as connection:
+        with self.storage.engine.begin() as connection:
             [first] = connection.exec_driver_sql(f"SELECT name FROM pragma_table_info('{table}') LIMIT 1").scalars()
             where = f"FROM {table} WHERE {first} = '{key}'"
-            value = self._storage.text.read(connection.exec_driver_sql(f"SELECT {column} {where}").scalar_one())
+            value = self.storage.text.read(connection.exec_driver_sql(f"SELECT {column} {where}").scalar_one())
             changed = change(value)
             assert changed != value
             statement = sa.text(f"UPDATE {table} SET {column} = :text WHERE {first} = '{key}'")
-            connection.execute(statement, {"text": self._storage.text.write(changed)})
+            connection.execute(statement, {"text": self.storage.text.write(changed)})
 
     def edit_rest(self, change: Callable[[dict[str, Any]], dict[str, Any]], *, segment: int = 1) -> None:
         self.edit_text("workflow_output", "output", f"r/{segment}", change)
@@ -232,22 +232,22 @@ class Forger:
         self.edit_text("workflow_input", "inputs", f"r/{segment}", change_last)
 
     def edit_entry(self, name: str, change: Callable[[Any], Any]) -> None:
-        with self._storage.engine.begin() as connection:
+        with self.storage.engine.begin() as connection:
             where = f"FROM toolkit_entries WHERE name = '{name}' AND path = ''"
-            value = self._storage.text.read(connection.exec_driver_sql(f"SELECT value {where}").scalar_one())
+            value = self.storage.text.read(connection.exec_driver_sql(f"SELECT value {where}").scalar_one())
             changed = change(value)
             assert changed != value
             statement = sa.text(f"UPDATE toolkit_entries SET value = :text WHERE name = '{name}' AND path = ''")
-            connection.execute(statement, {"text": self._storage.text.write(changed)})
+            connection.execute(statement, {"text": self.storage.text.write(changed)})
 
     def read_rest(self, key: str) -> dict[str, Any]:
         query = sa.text("SELECT output FROM workflow_output WHERE workflow_uuid = :key")
-        with self._storage.engine.connect() as connection:
-            rest: dict[str, Any] = self._storage.text.read(connection.scalar(query, {"key": key}) or "")
+        with self.storage.engine.connect() as connection:
+            rest: dict[str, Any] = self.storage.text.read(connection.scalar(query, {"key": key}) or "")
         return rest
 
     def run(self, *statements: str) -> None:
-        with self._storage.engine.begin() as connection:
+        with self.storage.engine.begin() as connection:
             for statement in statements:
                 assert connection.exec_driver_sql(statement).rowcount == 1, statement
 
@@ -315,16 +315,14 @@ async def test_no_rest_that_others_wrote_is_read_or_gone_on_from(
                 await runs.start(desk, "refund", run_id=name, metadata={"customer": "ada"}) for name in ("r", "other")
             ]
             for each in (run, other):
-                await wait_for_rest(RunRows(forger._storage), each, 1)  # pyright: ignore[reportPrivateUsage]
+                await wait_for_rest(RunRows(forger.storage), each, 1)
             [pending] = (await run.status()).pending
             body = {"call_id": pending.call_id, "binding": pending.binding, "decision": write_decision(Approve())}
             attack(forger)
             for read in (run.status, run.result, run.export, lambda: runs.fork("r", turn=1)):
                 with pytest.raises(DurableError, match="was changed, or made without the signing_key"):
                     await read()
-            RunRows(forger._storage).put_decision(  # pyright: ignore[reportPrivateUsage]
-                "r", 1, seal_item(KEY, "r", "decide", "", body)
-            )
+            RunRows(forger.storage).put_decision("r", 1, seal_item(KEY, "r", "decide", "", body))
             async with DurableRuns(url) as others:  # without the key, which sees the end of the run
                 if attack is not other_error:  # no decision resumes a run that has failed
                     await wait_for_state(await others.get("r"), "failed")
@@ -455,19 +453,20 @@ async def test_no_message_is_taken_twice(tmp_path: Path) -> None:
             await wait_for_notes(tmp_path, [run], 1)
             await run.say("then add")  # to a run that is executed
             (tmp_path / "go-r").touch()
+            await wait_until_taken(forger.storage, run)
             await wait_for_state(run, "done")
             await run.say("then add")  # to one that has ended
-            await wait_until_taken(Storage(url, None), run)
+            await wait_until_taken(forger.storage, run)
             notes = read_notes(tmp_path, "r")
             assert notes == ["wait c0", "add c2", "add c4"]
             for key in (1, 2):
                 forger.run(f"UPDATE toolkit_inbox SET segment = NULL WHERE id = {key}")
-                await wait_until_taken(Storage(url, None), run)
+                await wait_until_taken(forger.storage, run)
                 assert (await run.status()).state == "done"
             await run.say("end")
-            await wait_until_taken(Storage(url, None), run)
+            await wait_until_taken(forger.storage, run)
             forger.run("UPDATE toolkit_inbox SET segment = NULL, id = 99 WHERE id = 1")
-            await wait_until_taken(Storage(url, None), run)
+            await wait_until_taken(forger.storage, run)
             assert read_notes(tmp_path, "r") == notes
     forger.close()
 

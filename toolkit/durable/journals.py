@@ -440,7 +440,8 @@ class SqliteLog:
         return [value for path in inside for _, value in self.read_entries(path).values()]
 
     def _read_value(self, path: str, position: int, name: str, value: bytes, seal: bytes) -> JournalValue:
-        kinds = [(position, int), (name, str), (value, bytes), (seal, bytes)]  # of a file, any column may have any type
+        # A column of SQLite may have any type.
+        kinds: list[tuple[object, type]] = [(position, int), (name, str), (value, bytes), (seal, bytes)]
         is_whole = all(isinstance(part, kind) for part, kind in kinds)
         if not is_whole or not hmac.compare_digest(self._make_seal(path, position, name, value), seal):
             raise JournalError(f"the entry '{name}' of the run '{self._name}' in '{self._file}' was changed")

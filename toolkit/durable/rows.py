@@ -6,6 +6,7 @@ Attempts that do not report their end are counted, so that a run which ends its 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -51,7 +52,13 @@ from toolkit.durable.storage import (
     store_contents,
     workers,
 )
-from toolkit.errors import ConfigurationError, DurableError, DurableRunNotFoundError, UnstorableValueError
+from toolkit.errors import (
+    ConfigurationError,
+    DurableError,
+    DurableRunNotFoundError,
+    JournalError,
+    UnstorableValueError,
+)
 from toolkit.json_text import write_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.feeds import LOST, Feed, ModelReplied, load_feed
@@ -60,6 +67,7 @@ from toolkit.schema.nodes import is_object
 from toolkit.sql_database import database_now
 from toolkit.stored_text import StoredText
 
+_logger = logging.getLogger("toolkit.durable")
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
 
@@ -153,6 +161,7 @@ class RunRows:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._unread: set[int] = set()  # the items that can't be read, which each look finds again
 
     def start(self, row: RunRow, begin: Mapping[str, Any], *, is_new: bool = False) -> RunRow:
         """Start a run, or return the one that has its id; with `is_new` raise `DurableError` if there is one."""
@@ -375,12 +384,10 @@ class RunRows:
             inbox.c.run_id == row.run_id, inbox.c.kind == "decide", counts
         )
         with self._storage.engine.connect() as connection:
-            return {
-                key: restore_value(connection, self._storage.text, row.run_id, self._storage.text.read(body))[
-                    "decision"
-                ]["kind"]
-                for key, body in connection.execute(query).all()
-            }
+            found = [
+                (key, self._read_body(connection, row.run_id, body)) for key, body in connection.execute(query).all()
+            ]
+        return {key: body["decision"]["kind"] for key, body in found if is_object(body.get("decision"))}
 
     def has_worker(self, run_id: str) -> bool:
         """Return whether a worker of a run's loop is alive."""
@@ -410,7 +417,12 @@ class RunRows:
         found: dict[str, list[InboxItem]] = {}
         with self._storage.engine.connect() as connection:
             for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
-                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
+                try:
+                    found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
+                except (DurableError, JournalError) as error:  # those of other runs are read
+                    if row[0] not in self._unread:
+                        self._unread.add(row[0])
+                        _logger.warning("run %s: '%s' is not taken: %s", run_id, row[1], error)
         return found
 
     def find_called(self, limit: int) -> dict[str, int]:
@@ -509,8 +521,13 @@ class RunRows:
         return [self._read_item(connection, run_id, *row) for row in rows]
 
     def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, key: str, body: str) -> InboxItem:
+        return InboxItem(id=id_, kind=kind, key=key, body=self._read_body(connection, run_id, body))
+
+    def _read_body(self, connection: sa.Connection, run_id: str, body: str) -> dict[str, Any]:
         read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
-        return InboxItem(id=id_, kind=kind, key=key, body=read)
+        if not is_object(read):
+            raise DurableError(f"what was sent to run '{run_id}' can't be read: it was changed")
+        return dict(read)
 
     def _read_begin(self, row: RunRow) -> dict[str, Any]:
         found = self._storage.client.list_workflows(
@@ -540,11 +557,23 @@ class RunRows:
 
     def to_row(self, found: sa.Row[Any]) -> RunRow:
         """Return a row of `COLUMNS`."""
-        values = {column.name: value for column, value in zip(COLUMNS, found, strict=True)}
+        values: dict[str, Any] = {column.name: value for column, value in zip(COLUMNS, found, strict=True)}
+        edited = [column.name for column in COLUMNS if not _has_type(column, values[column.name])]
+        metadata = None if edited else self._storage.text.read(values["metadata"])
+        if not is_object(metadata):
+            name = edited[0] if edited else "metadata"
+            raise DurableError(f"the row of run '{values['run_id']}' was edited: its {name} can't be read")
         is_described = values["described"] == values["segment"]  # an earlier release may have moved the run on
         values["ending"] = (values["ending"] or "") if is_described else ""
         values["error"] = self._storage.text.open_error(values["error"] or "") if is_described else ""
-        return RunRow(**{**values, "metadata": self._storage.text.read(values["metadata"])})
+        values["metadata"] = dict(metadata)
+        return RunRow(**values)
+
+
+def _has_type(column: sa.Column[Any], value: object) -> bool:
+    """Return whether a value is of a column's type; in SQLite it may be of any."""
+    kind: type = column.type.python_type
+    return column.nullable is True if value is None else isinstance(value, (kind, int) if kind is float else kind)
 
 
 def delete_runs(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> int:
