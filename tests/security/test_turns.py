@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel
 
 from tests.fuzzing.sources import GREETING, TALK, Peer, mcp_http_target, start_peer_instead, use_mcp
-from tests.loop_turns import LONGEST_TURN, METER, longest_hold, longest_turn, slowness
+from tests.loop_turns import LONGEST_TURN, METER, TurnMeter, longest_hold, longest_turn, slowness
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
     AssistantMessage,
@@ -49,6 +49,7 @@ from toolkit.sources.openapi import openapi_tools
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 from toolkit.tracing import Tracing
+from toolkit.ui.dialects import read_ag_ui_request, read_ui_request
 
 DICE = random.Random(1)
 LONG_NAMES = ["".join(DICE.choices("abcd", k=60)) + str(number) for number in range(1_000)]
@@ -437,6 +438,26 @@ def test_no_reply_of_many_parts_of_an_mcp_server_holds_the_event_loop(name: str,
     METER.longest = 0.0
     talk(TALK.splitlines()[0] + b"\n" + reply)
     assert METER.longest / slowness() < LONGEST_TURN
+
+
+POSTED = {
+    "messages that are none": b'{"id": "x", "threadId": "t", "messages": [' + b"{}, " * 200_000 + b"{}]}",
+    "numbers for messages": b'{"id": "x", "threadId": "t", "messages": [' + b"1, " * 150_000 + b"1]}",
+    "parts that are none": b'{"id": "x", "messages": [{"id": "a", "role": "user", "parts": ['
+    + b"1, " * 150_000
+    + b"1]}]}",
+}
+
+
+@pytest.mark.parametrize("name", POSTED)
+@pytest.mark.parametrize("read", [read_ui_request, read_ag_ui_request])
+def test_no_request_of_a_web_interface_holds_the_lock(name: str, read: Callable[[bytes], object]) -> None:
+    meter = TurnMeter()
+    for _ in range(2):  # what is compiled late is no work of the second
+        meter.longest = 0.0
+        with pytest.raises(ValueError):  # noqa: PT011 - it is an answer of 400, whatever it says
+            meter.during(lambda: read(POSTED[name]))
+    assert meter.longest / slowness() < LONGEST_TURN
 
 
 TELLING = "a token: x, the password is key, auth=1\n" * 20_000

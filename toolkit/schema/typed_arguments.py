@@ -21,7 +21,7 @@ from pydantic_core import (
 )
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.json_text import canonical_json, stop_early, without_addresses
+from toolkit.json_text import canonical_json, make_early_validator, without_addresses
 from toolkit.schema.arguments import (
     ArgumentsTooLargeError,
     TooMuchWorkError,
@@ -173,7 +173,7 @@ class TypedArguments:
         if most <= _MOST_STEPS_WITH_ERRORS:
             return self._validate_json
         if self._validate_quickly is None:
-            validator = SchemaValidator(stop_early(self._fields.core_schema))
+            validator = make_early_validator(self._fields.core_schema)
             self._validate_quickly = partial(validator.validate_json, strict=self.is_strict or None)
         return self._validate_quickly
 

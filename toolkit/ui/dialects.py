@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from ag_ui import core
@@ -49,6 +50,8 @@ from toolkit.chat.messages import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.foreign_text import replace_surrogates
+from toolkit.http_client import check_json_structures
+from toolkit.json_text import make_adapter
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried, ResponseReceived
@@ -71,6 +74,7 @@ _ANSWER_SCHEMA: dict[str, Any] = {
 }
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _ANY_OF_KIND: Mapping[str, str] = {"image": "image/*", "audio": "audio/*", "video": "video/*"}
+_MOST_STRUCTURES = 20_000
 _Kind: TypeAlias = Literal["text", "reasoning"]
 _Stage: TypeAlias = Literal["start", "delta", "end"]
 _Shown: TypeAlias = Literal["answer", "state"]
@@ -664,9 +668,13 @@ def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
     return Deny(reason) if isinstance(reason, str) else False
 
 
+_adapter_of = cache(make_adapter)
+
+
 def _read_model(model: type[_Model], body: bytes) -> _Model:
+    check_json_structures(body, _MOST_STRUCTURES)
     try:
-        return model.model_validate_json(body)
+        return cast("_Model", _adapter_of(model).validate_json(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"

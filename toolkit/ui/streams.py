@@ -20,6 +20,7 @@ from inspect import isawaitable
 from typing import Any, Generic, Literal, TypeAlias
 
 import anyio
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -66,6 +67,7 @@ _BROWSER = "browser"
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
 _MOST_TOOLS = 128
+_LONG_BODY = 20_000
 _UNANSWERED = "The last question has no answer: send it again."
 _NUMBER = re.compile("[0-9]{1,9}")
 
@@ -171,7 +173,8 @@ class InterfaceStreams(Generic[Ctx]):
             if len(body) > self._largest_body:
                 return _make_refusal(413, f"a request has {self._largest_body:,} bytes at most")
         try:
-            posted = (read_ag_ui_request if dialect == "ag-ui" else read_ui_request)(bytes(body))
+            read = partial(read_ag_ui_request if dialect == "ag-ui" else read_ui_request, bytes(body))
+            posted = await to_thread.run_sync(read) if len(body) > _LONG_BODY else read()
             registry = _add_tools(self.registry, posted)
         except (ValueError, ToolkitError) as error:
             return _make_refusal(400, str(error))
