@@ -186,7 +186,7 @@ _LONG_BODY = 20_000  # what is longer is read in a thread
 _PART = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk="}
 _ASKED = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}, _PART]}
 _RAN = {"type": "tool-add", "toolCallId": "1", "state": "output-available", "input": {"a": 1}, "output": 2}
-_INPUT = {"threadId": "t", "runId": "r", "state": {}, "context": [], "forwardedProps": {}}
+_INPUT: dict[str, Any] = {"threadId": "t", "runId": "r", "state": {}, "context": [], "forwardedProps": {}}
 _POSTED: tuple[dict[str, Any], ...] = (
     {"id": "c", "messages": [_ASKED], "trigger": "submit-message"},
     {"id": "c", "messages": [{"id": "m", "role": "assistant", "parts": [_RAN]}]},

@@ -206,8 +206,8 @@ def test_no_arguments_for_a_function_hold_the_lock(name: str) -> None:
 LARGE = json.dumps({"values": ["ab cd"] * 60_000})
 WAYS: dict[str, dict[str, Any]] = {
     "run": {},
-    "observed": {"on_event": lambda event: None},
-    "approved": {"on_tool_call": lambda request: True},
+    "observed": {"on_event": id},
+    "approved": {"on_tool_call": bool},
     "cached": {"cache": MemoryCache()},
     "compared": {"loop_detection": LoopDetectionConfig(mode="call")},
 }
