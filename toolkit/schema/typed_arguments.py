@@ -536,7 +536,7 @@ def count_steps(schema: Any, value: object) -> int:
                     decoded.append(value)
             counts = [count(inner, value) for inner in here]
             if goes_inside and (is_object(value) or is_array(value)):
-                members = list(value.items() if is_object(value) else enumerate(value))
+                members: list[tuple[Any, Any]] = list(value.items() if is_object(value) else enumerate(value))
                 counts += [count(inner, item) for key, item in members for inner, _ in _step_inside(part, False, key)]
             known[place] = max(counts) if part["type"] == "tagged-union" else sum(counts) or 1
         return known[place]
