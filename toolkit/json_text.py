@@ -16,6 +16,7 @@ from toolkit.redaction import digest_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -194,11 +195,19 @@ def make_adapter(kind: Any) -> TypeAdapter[Any]:
     A long list of invalid items would otherwise take seconds to collect and format its errors.
     """
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few programs read what was stored
-    from pydantic_core import SchemaValidator  # noqa: PLC0415
 
     adapter = TypeAdapter[Any](kind)
-    adapter.validator = SchemaValidator(stop_early(adapter.core_schema))
+    adapter.validator = make_early_validator(adapter.core_schema)
     return adapter
+
+
+def make_early_validator(schema: Any) -> SchemaValidator:
+    """Return a validator of a core schema that stops at the first invalid item of a list or an object."""
+    from pydantic_core import SchemaValidator  # noqa: PLC0415 - as in `make_adapter`
+
+    make: Any = SchemaValidator
+    # Models would be validated by the validators that they have already, which list all problems.
+    return cast("SchemaValidator", make(stop_early(schema), _use_prebuilt=False))
 
 
 def stop_early(schema: Any) -> Any:

@@ -5,6 +5,7 @@ import random
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,41 @@ def _telling_texts() -> list[bytes]:
     return [text.replace("{}", written.PLANTED).encode() for text in (*written.WRITTEN.values(), *written.HARMLESS)]
 
 
+def posted_target() -> Callable[[bytes], None]:
+    dialects = import_module("toolkit.ui.dialects")
+
+    def test(data: bytes) -> None:
+        for read in (dialects.read_ui_request, dialects.read_ag_ui_request):
+            with suppress(ValueError):
+                assert read(data) if len(data) > _LONG_BODY else hold_loop(partial(read, data))
+
+    return test
+
+
+_LONG_BODY = 20_000  # what is longer is read in a thread
+_PART = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk="}
+_ASKED = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}, _PART]}
+_RAN = {"type": "tool-add", "toolCallId": "1", "state": "output-available", "input": {"a": 1}, "output": 2}
+_INPUT: dict[str, Any] = {"threadId": "t", "runId": "r", "state": {}, "context": [], "forwardedProps": {}}
+_POSTED: tuple[dict[str, Any], ...] = (
+    {"id": "c", "messages": [_ASKED], "trigger": "submit-message"},
+    {"id": "c", "messages": [{"id": "m", "role": "assistant", "parts": [_RAN]}]},
+    {
+        **_INPUT,
+        "messages": [{"id": "m", "role": "user", "content": "Hi"}],
+        "tools": [{"name": "add", "description": "", "parameters": {}}],
+        "resume": [{"interruptId": "i", "status": "resolved", "payload": {"approved": True}}],
+    },
+)
+
 TARGETS = [
+    Target(
+        name="posted",
+        make=posted_target,
+        seeds=lambda: [json.dumps(each).encode() for each in _POSTED],
+        follows=["toolkit.ui.dialects"],
+        swollen=_LONG_BODY,
+    ),
     Target(
         name="redaction",
         make=redaction_target,

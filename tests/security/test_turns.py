@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel
 
 from tests.fuzzing.sources import GREETING, TALK, Peer, mcp_http_target, start_peer_instead, use_mcp
-from tests.loop_turns import LONGEST_TURN, METER, longest_hold, longest_turn, slowness
+from tests.loop_turns import LONGEST_TURN, METER, TurnMeter, longest_hold, longest_turn, slowness
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
     AssistantMessage,
@@ -209,8 +209,8 @@ def test_no_arguments_for_a_function_hold_the_lock(name: str) -> None:
 LARGE = json.dumps({"values": ["ab cd"] * 60_000})
 WAYS: dict[str, dict[str, Any]] = {
     "run": {},
-    "observed": {"on_event": lambda event: None},
-    "approved": {"on_tool_call": lambda request: True},
+    "observed": {"on_event": id},
+    "approved": {"on_tool_call": bool},
     "cached": {"cache": MemoryCache()},
     "compared": {"loop_detection": LoopDetectionConfig(mode="call")},
 }
@@ -519,6 +519,26 @@ def test_no_reply_of_many_parts_of_an_mcp_server_holds_the_event_loop(name: str,
     METER.longest = 0.0
     talk(TALK.splitlines()[0] + b"\n" + reply)
     assert METER.longest / slowness() < LONGEST_TURN
+
+
+POSTED = {
+    "messages that are none": b'{"id": "x", "threadId": "t", "messages": [' + b"{}, " * 200_000 + b"{}]}",
+    "numbers for messages": b'{"id": "x", "threadId": "t", "messages": [' + b"1, " * 150_000 + b"1]}",
+    "parts that are none": b'{"id": "x", "messages": [{"id": "a", "role": "user", "parts": ['
+    + b"1, " * 150_000
+    + b"1]}]}",
+}
+
+
+@pytest.mark.parametrize("name", POSTED)
+@pytest.mark.parametrize("read", [read_ui_request, read_ag_ui_request])
+def test_no_request_of_a_web_interface_holds_the_lock(name: str, read: Callable[[bytes], object]) -> None:
+    meter = TurnMeter()
+    for _ in range(2):  # what is compiled late is no work of the second
+        meter.longest = 0.0
+        with pytest.raises(ValueError):  # noqa: PT011 - it is an answer of 400, whatever it says
+            meter.during(lambda: read(POSTED[name]))
+    assert meter.longest / slowness() < LONGEST_TURN
 
 
 TELLING = "a token: x, the password is key, auth=1\n" * 20_000

@@ -20,7 +20,7 @@ from pydantic_core import (
 )
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.json_text import canonical_json, stop_early, without_addresses
+from toolkit.json_text import canonical_json, make_early_validator, without_addresses
 from toolkit.logs import get_logger
 from toolkit.schema.arguments import (
     ArgumentsTooLargeError,
@@ -182,7 +182,7 @@ class TypedArguments:
         if most <= _MOST_STEPS_WITH_ERRORS:
             return self._validate_json
         if self._validate_quickly is None:
-            validator = SchemaValidator(stop_early(self._fields.core_schema))
+            validator = make_early_validator(self._fields.core_schema)
             self._validate_quickly = partial(validator.validate_json, strict=self.is_strict or None)
         return self._validate_quickly
 
@@ -567,14 +567,14 @@ def count_steps(schema: Any, value: object) -> int:
         place = id(part), id(value) if type(value) in (dict, list, str) and value else 0
         if place not in known:
             shape = shapes.get(id(part))
-            here, goes_inside = shape = shapes[id(part)] = shape_of(part) if shape is None else shape
+            here, goes_inside = shapes[id(part)] = shape_of(part) if shape is None else shape
             if part["type"] == "json" and isinstance(value, str):
                 with suppress(ValueError):
                     value = from_json(value)
                     decoded.append(value)
             counts = [count(inner, value) for inner in here]
-            if goes_inside and type(value) in (dict, list):
-                members: Any = value.items() if type(value) is dict else enumerate(value)
+            if goes_inside and (is_object(value) or is_array(value)):
+                members: list[tuple[Any, Any]] = list(value.items() if is_object(value) else enumerate(value))
                 counts += [count(inner, item) for key, item in members for inner, _ in _step_inside(part, False, key)]
             known[place] = max(counts) if part["type"] == "tagged-union" else sum(counts) or 1
         return known[place]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
+from anyio import to_thread
 from pydantic_core import from_json
 
 from toolkit.dataclass import dataclass
@@ -100,7 +101,9 @@ class ToolPins:
                 before = pinned["tools"].get(name)
                 if before == tool:
                     continue
-                change = PinnedChange(server=server, tool=name, diff=_write_diff(before, tool))
+                change = PinnedChange(
+                    server=server, tool=name, diff=await to_thread.run_sync(_write_diff, before, tool)
+                )
                 if await self._ask_person(change):
                     pinned["tools"][name], is_changed = dict(tool), True
                 elif before is None:

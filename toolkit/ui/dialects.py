@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from ag_ui import core
@@ -51,7 +52,7 @@ from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.events import show_messages
 from toolkit.foreign_text import replace_surrogates
-from toolkit.json_text import parse_long_json
+from toolkit.json_text import make_adapter, parse_long_json
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopEvent, ProviderRetried, ResponseReceived
@@ -698,6 +699,9 @@ def _read_ag_ui_decision(entry: core.ResumeEntry) -> Approval | bool:
     return Deny(reason) if isinstance(reason, str) else False
 
 
+_adapter_of = cache(make_adapter)
+
+
 def _read_object(body: bytes) -> dict[str, Any]:
     try:
         found: object = parse_long_json(body)
@@ -716,7 +720,7 @@ def _read_model(model: type[_Model], given: dict[str, Any]) -> _Model:
         if is_array(parts) and len(parts) > _MOST_PARTS:
             raise ValueError(f"a message has {_MOST_PARTS:,} parts at most")
     try:
-        return model.model_validate(given)
+        return cast("_Model", _adapter_of(model).validate_python(given))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"

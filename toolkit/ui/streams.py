@@ -18,6 +18,7 @@ from inspect import isawaitable
 from typing import Any, Generic, Literal, TypeAlias
 
 import anyio
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -67,6 +68,7 @@ __all__ = ["AgUiTranslator", "Dialect", "InterfaceStreams", "Posted", "UiMessage
 _logger = get_logger("toolkit.ui")
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
+_LONG_BODY = 20_000
 _UNANSWERED = "The last question has no answer: send it again."
 
 Dialect: TypeAlias = Literal["ag-ui", "ui-messages"]
@@ -171,7 +173,8 @@ class InterfaceStreams(Generic[Ctx]):
             if len(body) > self._largest_body:
                 return _make_refusal(413, f"a request has {self._largest_body:,} bytes at most")
         try:
-            posted = (read_ag_ui_request if dialect == "ag-ui" else read_ui_request)(bytes(body))
+            read = partial(read_ag_ui_request if dialect == "ag-ui" else read_ui_request, bytes(body))
+            posted = await to_thread.run_sync(read) if len(body) > _LONG_BODY else read()
             registry = _add_tools(self.registry, posted)
         except (ValueError, ToolkitError) as error:
             return _make_refusal(400, str(error))
