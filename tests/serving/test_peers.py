@@ -31,7 +31,7 @@ from tests.sources.mcp.threaded import serving_in_thread
 from toolkit import ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx
 from toolkit.errors import McpError
 from toolkit.serving.mcp import McpRequest, mcp_app
-from toolkit.serving.mcp.web import _SessionStreams  # pyright: ignore[reportPrivateUsage]
+from toolkit.serving.mcp.web import SessionStreams  # pyright: ignore[reportPrivateUsage]
 from toolkit.sources.mcp import http, mcp_tools
 
 pytestmark = [
@@ -83,7 +83,7 @@ def count_leftovers() -> dict[str, int]:
     with it, until it would have fired.
     """
     gc.collect()
-    objects: list[type[Any]] = [type(each) for each in gc.get_objects() if type(each) is not _SessionStreams]
+    objects: list[type[Any]] = [type(each) for each in gc.get_objects() if type(each) is not SessionStreams]
     files = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
     return {
         "objects": sum(kind.__module__.startswith(SERVED) for kind in objects),
