@@ -400,7 +400,7 @@ class _Draft:
             self.messages = self._load_messages(stored.messages)
             self._load_state(stored.state)
             self.version, self._stored = stored.version, list(self.messages)
-            self._settle()
+            self._answer_lost_calls()
         except (ConversationStoreError, *_CHANGED) as error:
             raise self._make_refusal(error) from error
 
@@ -411,7 +411,7 @@ class _Draft:
             f"conversation {self.id!r} can't be read: {why} (edit one by `Conversations.replace`)"
         )
 
-    def _settle(self) -> None:
+    def _answer_lost_calls(self) -> None:
         """Answer the calls that the process of the last turn has left open."""
         try:
             validate_transcript(self.messages)

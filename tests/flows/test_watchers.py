@@ -395,7 +395,7 @@ async def _look(*_: object) -> None: ...
         (_answer(None), True),
         (_look, True),
         (_answer(True), True),
-        (_answer(0), True),
+        (_answer(0), False),
         (_answer(False), False),
     ],
     ids=["looks", "looks later", "says yes", "says nothing clear", "says no"],

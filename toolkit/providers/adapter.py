@@ -734,11 +734,11 @@ class SurrogateMender:
 
     @property
     def holds_events(self) -> bool:
-        """Whether events wait for the other half of a character."""
+        """True while events wait for the other half of a character."""
         return bool(self._held)
 
     def finish(self) -> list[bytes]:
-        """Return the events that are still held."""
+        """Return the events that still wait."""
         held, self._held = self._held, []
         return [repair_surrogates(event) for event in held]
 
