@@ -22,7 +22,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -1044,16 +1044,16 @@ def _read_contents(raw: str, *, may_be_misplaced: bool = False) -> Iterator[tupl
     unknown = {escape for escape in escapes if len(escape) == 1 and escape not in _PLAIN_ESCAPES}
     if not unknown.isdisjoint(_MAYBE_CODES) or _CUT_UNIT.search(_WHOLE_UNITS.sub("", raw)):
         return
+    assumed = ("backslashes were kept as text",) if unknown else (_ESCAPED,) if _NOT_IN_JSON.search(raw) else ()
     # Beside an unknown escape, the known ones may be backslashes as well.
     ways = [unknown, escapes - {'"', "'"}] if unknown else [unknown]
-    for literal in ways if ways[0] != ways[-1] else ways[:1]:
+    for literal in dict.fromkeys(map(frozenset, ways)):
         text = _ESCAPE.sub(partial(_unescape_one, literal=literal), raw)
         try:
             text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             continue
-        assumed = "backslashes were kept as text" if unknown else _ESCAPED if _NOT_IN_JSON.search(raw) else None
-        yield json.dumps(text, ensure_ascii=False), (assumed,) if assumed else ()
+        yield json.dumps(text, ensure_ascii=False), assumed
 
 
 def _is_balanced(text: str) -> bool:
@@ -1068,7 +1068,7 @@ def _is_balanced(text: str) -> bool:
     return not awaited
 
 
-def _unescape_one(match: re.Match[str], *, literal: set[str]) -> str:
+def _unescape_one(match: re.Match[str], *, literal: Set[str]) -> str:
     escape = match[1]
     if escape in {'"', "'"}:
         return escape

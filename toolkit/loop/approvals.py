@@ -284,18 +284,23 @@ class Approvals(Generic[Ctx]):
             verdict: Verdict = _APPROVE
             if is_guarded or prepared.asks is not None:
                 verdict = await authorize(prepared, policy)
-            if type(verdict) is Defer and len(prepared.arguments_json) > _LONG_TEXT:
-                await to_thread.run_sync(_show_pending, prepared)
             if type(verdict) is Approve and (run.budget is None or run.budget.reserve_tool_call() is None):
                 run.feed(CallDecided(entry.call.id, verdict, "", prepared.registration.options.sequential))
                 continue
-            if type(verdict) is Abort:
-                await self._refuse_rest()
+            if type(verdict) in (Abort, Defer):
+                await self._prepare_pause(prepared, verdict)
             refusal = self._apply_verdict(entry, prepared, verdict)
             if refusal is not None:
                 await run.emit_all([refusal])
             if run.state.reason is not None:
                 return
+
+    async def _prepare_pause(self, prepared: Ready[Ctx], verdict: Verdict) -> None:
+        """Answer the refused calls before the run is aborted; write long arguments for a late decision in a thread."""
+        if type(verdict) is Abort:
+            await self._refuse_rest()
+        elif len(prepared.arguments_json) > _LONG_TEXT:
+            await to_thread.run_sync(_show_pending, prepared)
 
     async def _refuse_rest(self) -> None:
         """Answer the calls that were refused when they were prepared, with their own reasons."""

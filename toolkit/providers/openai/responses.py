@@ -794,15 +794,7 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
         """Return a response as an answer."""
         self._answer = answer
         reading, request_id = self._reading, self._request_id
-        if error := answer.get("error"):
-            raise self._failures().reported(error, request_id=request_id)
-        if (status := answer.get("status")) in _UNFINISHED:
-            problem = f"the response is '{status}' and has no answer: ask again"
-            raise self._failures().reported(
-                {"message": problem, "type": "invalid_request_error"}, request_id=request_id
-            )
-        if not isinstance(answer.get("output"), list):
-            raise self._failures().empty("output", request_id=request_id)
+        self._check_answer(answer)
         items = as_items(answer.get("output"))
         is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
         stop_reason = _find_response_stop(answer, items, reading, is_refusal=is_refusal)
@@ -825,6 +817,19 @@ class ResponsesDecoder(Decoder[ResponsesReading]):
             metadata={name: answer[name] for name in _RESPONSES_METADATA if answer.get(name)},
             unanswered=find_unanswered(items, reading),
         )
+
+    def _check_answer(self, answer: Mapping[str, Any]) -> None:
+        """Raise the error that a response reports, or that it has no answer."""
+        request_id = self._request_id
+        if error := answer.get("error"):
+            raise self._failures().reported(error, request_id=request_id)
+        if (status := answer.get("status")) in _UNFINISHED:
+            problem = f"the response is '{status}' and has no answer: ask again"
+            raise self._failures().reported(
+                {"message": problem, "type": "invalid_request_error"}, request_id=request_id
+            )
+        if not isinstance(answer.get("output"), list):
+            raise self._failures().empty("output", request_id=request_id)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield the deltas of an event."""
