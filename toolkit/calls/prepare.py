@@ -23,7 +23,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.logs import get_logger, secrets_in_use
+from toolkit.logs import end_use, get_logger, use_secrets
 from toolkit.redaction import (
     MASK,
     clean_text,
@@ -301,21 +301,9 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         )
         registration = scope.registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
-    if registration.takes_secrets is False:
-        return _read_call(call, original, registration, scope, policy, repairs)
-    with secrets_in_use(partial(find_secrets, registration, call.arguments)):
-        return _read_call(call, original, registration, scope, policy, repairs)
-
-
-def _read_call(
-    call: ToolCall,
-    original: ToolCall,
-    registration: Registration[Ctx],
-    scope: Scope[Ctx],
-    policy: ExecutionPolicy,
-    repairs: tuple[ToolCallRepaired, ...],
-) -> Ready[Ctx] | Refused:
-    """Read the arguments of a call whose tool is known, and apply the rules."""
+    token = None
+    if registration.takes_secrets is not False:
+        token = use_secrets(partial(find_secrets, registration, call.arguments))
     repaired = ""
     try:
         try:
@@ -326,15 +314,18 @@ def _read_call(
         else:
             if "null" in call.arguments:
                 repairs += _describe_nulls(call, registration, arguments)
+        ready = Ready(call, registration, arguments, original, scope)
+        ready.given = repaired or call.arguments
+        if repairs:
+            ready.repairs = repairs
+        if registration.options.requires_approval is not False:
+            ready.asks = _find_approval_need(ready, registration)
+        return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
-    ready = Ready(call, registration, arguments, original, scope)
-    ready.given = repaired or call.arguments
-    if repairs:
-        ready.repairs = repairs
-    if registration.options.requires_approval is not False:
-        ready.asks = _find_approval_need(ready, registration)
-    return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
+    finally:
+        if token is not None:
+            end_use(token)
 
 
 def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> str | Refused:

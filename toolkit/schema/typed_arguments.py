@@ -129,7 +129,11 @@ class TypedArguments:
 
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
-        arguments = self._parse_text(text)
+        validate = self._validate_json if len(text) <= self._longest_quick else self._choose_validator(text)
+        try:
+            arguments = validate(text)
+        except _CRASHES as error:
+            arguments = self._read_refused(text, error)
         # Pydantic accepts repeated names and, in fields of any type, NaN. No name is repeated if each colon follows
         # another parameter, or if there are as many names as colons.
         colons = unknown = text.count(":")
