@@ -34,6 +34,7 @@ from toolkit.schema.arguments import (
     is_trial,
     malformed,
     may_be_deep,
+    without_strings,
 )
 from toolkit.schema.fields import Fields
 from toolkit.schema.json_schema import walk_core
@@ -167,10 +168,12 @@ class TypedArguments:
             if len(text) <= self._longest_quick:
                 return self._validate_json
         most, least = _count_parts(text)
+        if least > _MOST_STEPS:  # a long string may be code
+            most, least = _count_parts(without_strings(text))
         if self._is_branching or least > _MOST_STEPS:
             try:
                 value: object = from_json(text)
-            except ValueError:
+            except (ValueError, TypeError):  # the latter for half of a surrogate pair
                 return self._validate_json  # which finds that out at once
             if least <= _MOST_STEPS:
                 most = least = self._count_steps(value)
