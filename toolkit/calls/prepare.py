@@ -90,6 +90,7 @@ class Ready(Generic[Ctx]):
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
         shown_pending: The arguments and their preview, while a decision on the call is pending.
+        given_secrets: The secrets in the text of the call, unless it is short: those are found when they are needed.
     """
 
     call: ToolCall
@@ -108,6 +109,7 @@ class Ready(Generic[Ctx]):
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
     shown_pending: tuple[dict[str, Any], str] | None = field(default=None, init=False, repr=False)
+    given_secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _is_flat: bool | None = field(default=None, init=False)
 
@@ -179,6 +181,9 @@ class Refused:
         repairs: The repairs that were made.
         crash: The exception that the result repeats, if any.
         mistake: The mistake of the model; None where a rule forbids the call.
+
+    Attributes:
+        given_secrets: As of `Ready`; none where the result repeats none of them.
     """
 
     call: ToolCall
@@ -186,6 +191,7 @@ class Refused:
     repairs: tuple[ToolCallRepaired, ...] = ()
     crash: BaseException | None = None
     mistake: Literal["name", "arguments"] | None = None
+    given_secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
 
 
 def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset[str]:
@@ -401,10 +407,15 @@ def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) ->
     try:
         if policy.trust is not None:
             policy.trust.index()
-        ready = prepare(call, scope, policy)
-        if isinstance(ready, Ready):
-            ready.find_secrets()  # so that nobody does it in the event loop
-        return ready
+        prepared = prepare(call, scope, policy)
+        # So that nobody does it in the event loop.
+        secrets = find_secrets(scope.registrations.get(prepared.call.name), call.arguments)
+        if isinstance(prepared, Ready):
+            prepared.find_secrets()
+        elif prepared.crash is None and without_secrets(prepared.result.text, secrets) == prepared.result.text:
+            secrets = NO_SECRETS
+        prepared.given_secrets = secrets
+        return prepared
     finally:
         SHARED_BUDGET.current = None
 
