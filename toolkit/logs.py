@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
+from typing import Any
 
 from toolkit.redaction import clean_text, without_secrets
 
@@ -20,19 +21,24 @@ def get_logger(name: str) -> logging.Logger:
     return logger
 
 
-def use_secrets(find: _FindSecrets) -> None:
-    """Strike the secrets of a call out of what is logged in the current context, which is the call's own."""
-    _in_use.set((*_in_use.get(), find))
+def use_secrets(find: _FindSecrets) -> Token[Any]:
+    """Strike the secrets of a call out of what is logged in the current context, until `end_use`."""
+    return _in_use.set((*_in_use.get(), find))
+
+
+def end_use(token: Token[Any]) -> None:
+    """Restore what was struck out before `use_secrets`, which has returned this."""
+    _in_use.reset(token)
 
 
 @contextmanager
 def secrets_in_use(find: _FindSecrets) -> Generator[None]:
     """Strike the secrets of a call, which are looked for if anything is logged, out of that in the block."""
-    token = _in_use.set((*_in_use.get(), find))
+    token = use_secrets(find)
     try:
         yield
     finally:
-        _in_use.reset(token)
+        end_use(token)
 
 
 class _CleanRecords(logging.Filter):

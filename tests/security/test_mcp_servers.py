@@ -41,7 +41,6 @@ from toolkit.calls.events import ToolEvent, ToolProgress
 from toolkit.chat import ChatResponse
 from toolkit.errors import McpError
 from toolkit.http_client import MOST_ERROR_BYTES, BoundedClient, ReplyTooLargeError
-from toolkit.sources import ServerLimits
 from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools, oauth_login, stdio
 from toolkit.sources.mcp.session import watch_transport
 from toolkit.sources.mcp.tools import Questions
@@ -250,11 +249,10 @@ async def test_pages_without_end_are_refused() -> None:
 
 async def test_lists_that_are_too_large_together_are_refused() -> None:
     server = MemoryServer(
-        [(listed(f"tool_{number}", title="x" * 19_000), nothing) for number in range(60)], page_size=10
+        [(listed(f"tool_{number}", title="x" * 19_000), nothing) for number in range(900)], page_size=100
     )
-    limits = ServerLimits(output_size=1_000_000)
-    with anyio.fail_after(120), pytest.raises(McpError, match="lists more than 1,000,000 bytes"):
-        async with mcp_tools(server, limits=limits):
+    with anyio.fail_after(120), pytest.raises(McpError, match="lists more than 16,777,216 bytes"):
+        async with mcp_tools(server):
             pass
 
 

@@ -43,7 +43,7 @@ from toolkit.settings import check_setting
 if TYPE_CHECKING:
     from toolkit.calls.approval import WaitingChild
     from toolkit.calls.policy import ExecutionPolicy, OutputLimits
-    from toolkit.calls.prepare import Ready
+    from toolkit.calls.prepare import Ready, Refused
     from toolkit.calls.registration import Registration
     from toolkit.runtime.backend import CallClock
 
@@ -227,10 +227,12 @@ class RedactingObserver:
 
 
 def redact_refusal(
-    event: ToolCallRefused, call: ToolCall, registrations: Mapping[str, Registration[Any]]
+    event: ToolCallRefused, prepared: Ready[Any] | Refused, registrations: Mapping[str, Registration[Any]]
 ) -> ToolCallRefused:
     """Return the event of a refused call without the call's secret arguments."""
-    secrets = find_secrets(registrations.get(event.tool_name), call.arguments)
+    secrets = prepared.given_secrets
+    if secrets is None:
+        secrets = find_secrets(registrations.get(event.tool_name), prepared.call.arguments)
     return redact_event(event, partial(without_secrets, secrets=secrets)) if secrets else event
 
 

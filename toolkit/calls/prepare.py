@@ -23,7 +23,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.foreign_text import escape_in_json, escape_in_text, replace_surrogates
 from toolkit.json_text import canonical_json
-from toolkit.logs import get_logger, secrets_in_use
+from toolkit.logs import end_use, get_logger, use_secrets
 from toolkit.redaction import (
     MASK,
     clean_text,
@@ -90,6 +90,7 @@ class Ready(Generic[Ctx]):
     Attributes:
         shown_json: The value of `arguments_json` once that was written.
         shown_pending: The arguments and their preview, while a decision on the call is pending.
+        given_secrets: The secrets in the text of the call, unless it is short: those are found when they are needed.
     """
 
     call: ToolCall
@@ -108,6 +109,7 @@ class Ready(Generic[Ctx]):
     origins: tuple[Origin, ...] = ()
     shown_json: str | None = field(default=None, init=False)
     shown_pending: tuple[dict[str, Any], str] | None = field(default=None, init=False, repr=False)
+    given_secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
     _is_flat: bool | None = field(default=None, init=False)
 
@@ -179,6 +181,9 @@ class Refused:
         repairs: The repairs that were made.
         crash: The exception that the result repeats, if any.
         mistake: The mistake of the model; None where a rule forbids the call.
+
+    Attributes:
+        given_secrets: As of `Ready`; none where the result repeats none of them.
     """
 
     call: ToolCall
@@ -186,6 +191,7 @@ class Refused:
     repairs: tuple[ToolCallRepaired, ...] = ()
     crash: BaseException | None = None
     mistake: Literal["name", "arguments"] | None = None
+    given_secrets: frozenset[str] | None = field(default=None, init=False, repr=False)
 
 
 def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset[str]:
@@ -301,21 +307,9 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         )
         registration = scope.registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
-    if registration.takes_secrets is False:
-        return _read_call(call, original, registration, scope, policy, repairs)
-    with secrets_in_use(partial(find_secrets, registration, call.arguments)):
-        return _read_call(call, original, registration, scope, policy, repairs)
-
-
-def _read_call(
-    call: ToolCall,
-    original: ToolCall,
-    registration: Registration[Ctx],
-    scope: Scope[Ctx],
-    policy: ExecutionPolicy,
-    repairs: tuple[ToolCallRepaired, ...],
-) -> Ready[Ctx] | Refused:
-    """Read the arguments of a call whose tool is known, and apply the rules."""
+    token = None
+    if registration.takes_secrets is not False:
+        token = use_secrets(partial(find_secrets, registration, call.arguments))
     repaired = ""
     try:
         try:
@@ -326,15 +320,18 @@ def _read_call(
         else:
             if "null" in call.arguments:
                 repairs += _describe_nulls(call, registration, arguments)
+        ready = Ready(call, registration, arguments, original, scope)
+        ready.given = repaired or call.arguments
+        if repairs:
+            ready.repairs = repairs
+        if registration.options.requires_approval is not False:
+            ready.asks = _find_approval_need(ready, registration)
+        return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
-    ready = Ready(call, registration, arguments, original, scope)
-    ready.given = repaired or call.arguments
-    if repairs:
-        ready.repairs = repairs
-    if registration.options.requires_approval is not False:
-        ready.asks = _find_approval_need(ready, registration)
-    return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
+    finally:
+        if token is not None:
+            end_use(token)
 
 
 def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> str | Refused:
@@ -410,10 +407,15 @@ def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) ->
     try:
         if policy.trust is not None:
             policy.trust.index()
-        ready = prepare(call, scope, policy)
-        if isinstance(ready, Ready):
-            ready.find_secrets()  # so that nobody does it in the event loop
-        return ready
+        prepared = prepare(call, scope, policy)
+        # So that nobody does it in the event loop.
+        secrets = find_secrets(scope.registrations.get(prepared.call.name), call.arguments)
+        if isinstance(prepared, Ready):
+            prepared.find_secrets()
+        elif prepared.crash is None and without_secrets(prepared.result.text, secrets) == prepared.result.text:
+            secrets = NO_SECRETS
+        prepared.given_secrets = secrets
+        return prepared
     finally:
         SHARED_BUDGET.current = None
 

@@ -309,7 +309,7 @@ class Approvals(Generic[Ctx]):
                 await self._refuse_prepared(entry, entry.prepared)
 
     async def _refuse_prepared(self, entry: OpenCall, prepared: Refused) -> None:
-        refusal = self._deny_call(entry, prepared.call, prepared.result.text, prepared.crash)
+        refusal = self._deny_call(entry, prepared, prepared.result.text, prepared.crash)
         await self._run.emit_all([refusal])
 
     def _apply_verdict(self, entry: OpenCall, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
@@ -322,22 +322,23 @@ class Approvals(Generic[Ctx]):
                 if limit is not None:
                     run.feed(RunWoundUp(limit))
                     used_up = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
-                    return self._deny_call(entry, call, used_up)
+                    return self._deny_call(entry, ready, used_up)
                 run.feed(CallDecided(call.id, _APPROVE, "", ready.registration.options.sequential))
             case Deny(reason):
-                return self._deny_call(entry, call, reason)
+                return self._deny_call(entry, ready, reason)
             case _:
                 run.feed(CallDecided(call.id, verdict))
         return None
 
     def _deny_call(
-        self, entry: OpenCall, call: ToolCall, reason: str, crash: BaseException | None = None
+        self, entry: OpenCall, prepared: Ready[Ctx] | Refused, reason: str, crash: BaseException | None = None
     ) -> ToolCallRefused:
+        call = prepared.call
         self._run.feed(CallDecided(call.id, Deny(reason), call.name))
         assert entry.result is not None
         registrations = self._run.registry.registrations
         refused = describe_refusal(entry.result, registrations, call.program, crash)
-        return redact_refusal(refused, call, registrations)
+        return redact_refusal(refused, prepared, registrations)
 
     # decisions that come later
 
@@ -481,7 +482,7 @@ class Approvals(Generic[Ctx]):
                     raise LoopUsageError(f"the saved call '{call.id}' can't be restored: {prepared.result.text}")
                 run.feed(CallReopened(call.id))
                 begun = "" if entry.child is None else " It had begun and may have taken effect."
-                self.pending_events.append(self._deny_call(entry, prepared.call, prepared.result.text + begun))
+                self.pending_events.append(self._deny_call(entry, prepared, prepared.result.text + begun))
                 continue
             entry.prepared = prepared
             if entry.child is not None:

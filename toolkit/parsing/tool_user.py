@@ -265,10 +265,10 @@ class ToolUsage(Generic[Ctx]):
         for repair in prepared.repairs:
             self._emit_event(repair)
         if isinstance(prepared, Refused):
-            return self._refuse_call(call, prepared.result)
+            return self._refuse_call(prepared, prepared.result)
         if self.refuses_repeated_calls and _describe_call(prepared) == self._last:
             return self._refuse_call(
-                call,
+                prepared,
                 error_result(
                     prepared.call,
                     f"You have just called {prepared.call.name} with the same arguments, and it was not run again. "
@@ -277,16 +277,16 @@ class ToolUsage(Generic[Ctx]):
             )
         verdict = await authorize(prepared, policy)
         if not isinstance(verdict, Approve):
-            return self._refuse_call(call, write_refusal(prepared, verdict))
+            return self._refuse_call(prepared, write_refusal(prepared, verdict))
         with secrets_in_use(prepared.find_secrets):
             result = await run(prepared, CallHost(cast("Ctx", self._ctx), policy, memory=self._memory))
         if not result.is_error:
             self._last = _describe_call(prepared)
         return result
 
-    def _refuse_call(self, call: ToolCall, result: ToolResult) -> ToolResult:
+    def _refuse_call(self, prepared: Ready[Any] | Refused, result: ToolResult) -> ToolResult:
         event = ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result)
-        self._emit_event(redact_refusal(event, call, self.registry.registrations))
+        self._emit_event(redact_refusal(event, prepared, self.registry.registrations))
         return result
 
     def _add_reminder(self, result: ToolResult) -> ToolResult:

@@ -50,7 +50,6 @@ from toolkit.chat import (
 )
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError
-from toolkit.http_client import ReplyTooLargeError
 from toolkit.json_text import write_json
 from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import subschemas
@@ -82,12 +81,12 @@ def as_items(value: object) -> Sequence[Mapping[str, Any]]:
     """Return the objects in a list, else none.
 
     Raises:
-        ReplyTooLargeError: It has more than 10,000 items.
+        ValueError: It has more than 10,000 items.
     """
     if not isinstance(value, list):
         return ()
     if len(cast("list[object]", value)) > _MOST_ITEMS:
-        raise ReplyTooLargeError(f"a list in the reply has more than {_MOST_ITEMS:,} items")
+        raise ValueError(f"a list in the reply has more than {_MOST_ITEMS:,} items")
     return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
 
 

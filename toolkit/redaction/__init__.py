@@ -18,6 +18,8 @@ from pathlib import PurePath
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
+from pydantic_core import ValidationError
+
 from toolkit.redaction.formats import DIGEST_SIGN, MASK, find_known, fold_text, is_replaced
 from toolkit.redaction.known import SHORTEST_STRUCK, without_secrets
 from toolkit.redaction.names import (
@@ -68,6 +70,8 @@ __all__ = [
 
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
+
+_MOST_PROBLEMS = 1_000
 
 # What an application gives to a server or a program.
 _OPAQUE = Pattern(
@@ -287,11 +291,20 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
             if other is None:
                 continue
             if id(other) not in shows_secret:  # to write one with a long message takes tens of milliseconds
-                shown = f"{other!s} {other!r} {vars(other)}"
-                shows_secret[id(other)] = redact(shown) != shown
+                shows_secret[id(other)] = _lists_much(other) or _shows_secret(other, redact)
                 waiting.append(other)
             if shows_secret[id(other)]:
                 setattr(one, link, None)
+
+
+def _lists_much(error: BaseException) -> bool:
+    """Return whether an error is that of so many problems that their text has megabytes."""
+    return isinstance(error, ValidationError) and error.error_count() > _MOST_PROBLEMS
+
+
+def _shows_secret(error: BaseException, redact: Redact) -> bool:
+    shown = f"{error!s} {error!r} {vars(error)}"
+    return redact(shown) != shown
 
 
 # Long random texts, which may contain anything, and which must not be changed.

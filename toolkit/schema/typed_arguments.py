@@ -34,6 +34,7 @@ from toolkit.schema.arguments import (
     is_trial,
     malformed,
     may_be_deep,
+    without_strings,
 )
 from toolkit.schema.fields import Fields
 from toolkit.schema.json_schema import walk_core
@@ -129,7 +130,11 @@ class TypedArguments:
 
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
-        arguments = self._parse_text(text)
+        validate = self._validate_json if len(text) <= self._longest_quick else self._choose_validator(text)
+        try:
+            arguments = validate(text)
+        except _CRASHES as error:
+            arguments = self._read_refused(text, error)
         # Pydantic accepts repeated names and, in fields of any type, NaN. No name is repeated if each colon follows
         # another parameter, or if there are as many names as colons.
         colons = unknown = text.count(":")
@@ -163,10 +168,12 @@ class TypedArguments:
             if len(text) <= self._longest_quick:
                 return self._validate_json
         most, least = _count_parts(text)
+        if least > _MOST_STEPS:  # a long string may be code
+            most, least = _count_parts(without_strings(text))
         if self._is_branching or least > _MOST_STEPS:
             try:
                 value: object = from_json(text)
-            except ValueError:
+            except (ValueError, TypeError):  # the latter for half of a surrogate pair
                 return self._validate_json  # which finds that out at once
             if least <= _MOST_STEPS:
                 most = least = self._count_steps(value)

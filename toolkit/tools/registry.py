@@ -593,11 +593,11 @@ async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Exe
         for repair in prepared.repairs:
             await emit_and_wait(policy.observer, repair)
     if isinstance(prepared, Refused):
-        return await _report_refusal(call, prepared.result, scope, policy, prepared.crash)
+        return await _report_refusal(prepared, prepared.result, scope, policy, prepared.crash)
     if policy.config.on_tool_call is not None or prepared.asks is not None:
         verdict = await authorize(prepared, policy)
         if not isinstance(verdict, Approve):
-            return await _report_refusal(call, write_refusal(prepared, verdict), scope, policy)
+            return await _report_refusal(prepared, write_refusal(prepared, verdict), scope, policy)
     results: list[ToolResult] = []
     await run_in_own_context(_run_into, results, prepared, CallHost(ctx, policy))
     return results[0]
@@ -608,13 +608,18 @@ async def _run_into(results: list[ToolResult], ready: Ready[Ctx], host: CallHost
 
 
 async def _report_refusal(
-    call: ToolCall, result: ToolResult, scope: Scope[Ctx], policy: ExecutionPolicy, crash: BaseException | None = None
+    prepared: Ready[Ctx] | Refused,
+    result: ToolResult,
+    scope: Scope[Ctx],
+    policy: ExecutionPolicy,
+    crash: BaseException | None = None,
 ) -> ToolResult:
+    call = prepared.call
     if policy.observer is not None:
         event = ToolCallRefused(
             call_id=call.id, tool_name=result.tool_name, program=call.program, result=result, error=crash
         )
-        await emit_and_wait(policy.observer, redact_refusal(event, call, scope.registrations))
+        await emit_and_wait(policy.observer, redact_refusal(event, prepared, scope.registrations))
     return result
 
 

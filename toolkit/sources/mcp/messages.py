@@ -7,10 +7,12 @@ process for hours.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import mcp.types as wire
 from anyio import to_thread
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from toolkit.schema.nodes import count_parts, is_array, is_object
@@ -26,6 +28,7 @@ MOST_BLOCKS = 5_000
 MOST_PARTS = 7_000
 """How many objects and lists a message may have, besides schemas, structured content and the metadata of tools."""
 _FEW_TOOLS = 50
+_FEW_BLOCKS = 100
 _LONGEST_WALK = 100_000
 _HIDDEN = "toolkit/hidden"
 _OF_TOOLS = ("_meta", "inputSchema", "outputSchema")
@@ -46,10 +49,15 @@ async def adapt_message(received: Any) -> Any:
     """Return a message of a server as the SDK can check it: an error in place of a reply that has too many parts."""
     message: object = getattr(received, "message", None)
     params, result = getattr(message, "params", None), getattr(message, "result", None)
+    if isinstance(message, wire.JSONRPCError) and count_parts(message.error.data, MOST_PARTS) > MOST_PARTS:
+        message.error.data = None  # its message says what is wrong
     if is_object(params):
         _cut_list(params, "messages", MOST_MESSAGES)
     if is_object(result):
-        _cut_list(result, "content", MOST_BLOCKS)
+        count = _cut_list(result, "content", MOST_BLOCKS)
+        wrong = await to_thread.run_sync(_find_wrong_block, result["content"]) if count > _FEW_BLOCKS else None
+        if wrong is not None:
+            return _refuse_message(received, f"block {wrong + 1} of its content is no block")
         _cut_list(result, "messages", MOST_MESSAGES)
         if _cut_list(result, "tools", MOST_TOOLS) > _FEW_TOOLS:
             await to_thread.run_sync(_hide_schemas, result)
@@ -60,19 +68,34 @@ async def adapt_message(received: Any) -> Any:
                 _hide_fields(each, ("structuredContent",))
         mark_task(result)
     parts = max(count_parts(each, MOST_PARTS, opaque=("inputSchema",)) for each in (params, result))
-    return received if parts <= MOST_PARTS else _refuse_message(received)
+    return received if parts <= MOST_PARTS else _refuse_message(received, f"it has more than {MOST_PARTS:,} parts")
 
 
-def _refuse_message(received: Any) -> Any:
+def _refuse_message(received: Any, reason: str) -> Any:
     """Return an error in the place of a reply; of a request or a notification, one without parameters."""
     message = received.message
     if isinstance(message, wire.JSONRPCResponse):
-        text = f"{NOT_MCP}: it has more than {MOST_PARTS:,} parts"
-        error = wire.ErrorData(code=wire.INTERNAL_ERROR, message=text)
+        error = wire.ErrorData(code=wire.INTERNAL_ERROR, message=f"{NOT_MCP}: {reason}")
         received.message = wire.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
     else:
         message.params = {}
     return received
+
+
+def _find_wrong_block(blocks: list[object]) -> int | None:
+    """Return the place of the first wrong block: the SDK lists the problems of all, several of each."""
+    adapter = _make_block_adapter()
+    for place, block in enumerate(blocks):
+        try:
+            adapter.validate_python(block)
+        except ValidationError:
+            return place
+    return None
+
+
+@lru_cache(maxsize=1)
+def _make_block_adapter() -> TypeAdapter[wire.ContentBlock]:
+    return TypeAdapter(wire.ContentBlock)
 
 
 def _cut_list(fields: dict[str, Any], name: str, most: int) -> int:

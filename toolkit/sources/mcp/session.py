@@ -255,6 +255,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 _MOST_CALLERS = 100
 _MOST_WAITING = 200
+_MOST_LIST_BYTES = 16 * 2**20  # of all pages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -740,7 +741,7 @@ async def read_all_pages(
     Args:
         page: Takes a page's cursor, None for the first; returns its items, and the next cursor.
         server: The server of the pages.
-        limits: How many there may be, and how large they may be together.
+        limits: How many there may be.
 
     Raises:
         McpError: They never end, or are too large.
@@ -752,8 +753,8 @@ async def read_all_pages(
         items, following = await page(cursor)
         found += items
         size += len(to_json(items))
-        if size > limits.output_size:
-            raise McpError(f"MCP server '{server.name}' lists more than {limits.output_size:,} bytes")
+        if size > _MOST_LIST_BYTES:
+            raise McpError(f"MCP server '{server.name}' lists more than {_MOST_LIST_BYTES:,} bytes")
         if following is None or following == cursor:
             return found
         cursor = following
