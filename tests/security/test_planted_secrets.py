@@ -717,6 +717,21 @@ def test_no_secret_comes_out_by_what_tools_hooks_and_people_say_of_a_call(
     assert found == []
 
 
+@pytest.mark.parametrize(
+    "way", WAYS.keys() - {"under a repaired name", "to an unknown tool", "of another type", "cut off"}
+)
+def test_no_secret_of_repaired_arguments_comes_out_by_what_a_tool_says(
+    way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    say, options, _ = _SAYINGS["what a tool returns"]
+    tools = {each.definition.name: each for each in _make_saying_tools(say, options)}
+    kinds = [Kind(name, tools[name], json.dumps(arguments), "") for name, arguments in _ARGUMENTS.items()]
+    places = _play_saying("what a tool returns", [WAYS[way](kind) for kind in kinds], tmp_path, caplog)
+    found = [(name, place) for place, shown in places.items() for name in _SECRETS if _SECRETS[name] in shown]
+    assert "found ***" in places["a run log"]
+    assert found == []
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("prompt", ["go", "my phrase is plant-7145-x"])
 @pytest.mark.parametrize("matching", ["strict", "lenient"])

@@ -81,6 +81,7 @@ _FIELDS = Pattern(r"[;,\s]+")  # between the fields of a cookie, or of some sche
 _OPENS_JSON = ("{", "[")
 _NAMED = Pattern(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
+_VALUE_WORD = Pattern(r"""[^\s"'`{}\[\],:\\]{4,}+(?!\\*["'`]?\s*:)""")  # no name of a field
 _PROCESS_KEY = os.urandom(32)
 _PROGRAM_NAME = Pattern(r"[\w@./][\w@./-]*")
 _RUNNER = Pattern(
@@ -327,6 +328,7 @@ class Scrubber:
         replace: Returns the replacement for a secret argument; None has the mask for all.
         is_learning: True where secret arguments are struck out of all that is cleaned after them, too.
         find_schemas: Returns the schemas of a tool; None has those that `learn_tool` was given.
+        repair: Returns the JSON of arguments that are none; None where it can't be read.
 
     Attributes:
         secrets: The texts that are struck out.
@@ -340,12 +342,14 @@ class Scrubber:
         replace: Callable[[Any], Any] | None = None,
         is_learning: bool = False,
         find_schemas: Callable[[str], Sequence[ArgumentsSchema]] | None = None,
+        repair: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self._find_schemas = self._find_learned if find_schemas is None else find_schemas
         self.secrets: frozenset[str] = frozenset(filter(None, secrets))
         self._words = tuple([word.lower() for word in words])
         self._replace = replace
         self._is_learning = is_learning
+        self._repair = repair
         self._learned: dict[str, Callable[[], ArgumentsSchema]] = {}
 
     def learn_tool(self, name: str, read_schema: Callable[[], ArgumentsSchema]) -> None:
@@ -437,8 +441,16 @@ class Scrubber:
             return masked
         if not text or mask_json(text, lambda _: None) is not None:
             return text
-        is_secret = any(schema.takes_secrets for schema in schemas) or may_name_secrets(text)
-        return MASK if is_secret else self.clean_text(text)
+        if not any(schema.takes_secrets for schema in schemas) and not may_name_secrets(text):
+            return self.clean_text(text)
+        if self._is_learning:
+            repaired = self._repair(text)
+            if repaired is None:
+                words = set[str](_VALUE_WORD.compiled.findall(text))
+                self.secrets |= set(list_secret_texts(list(words), is_marked=False))
+            else:
+                mask_json(repaired, mask)
+        return MASK
 
     def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
         # A name that is no tool's may be repaired to that of any.
