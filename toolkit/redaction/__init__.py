@@ -11,6 +11,7 @@ import os
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cache
 from json import dumps, loads
@@ -328,7 +329,7 @@ class Scrubber:
         replace: Returns the replacement for a secret argument; None has the mask for all.
         is_learning: True where secret arguments are struck out of all that is cleaned after them, too.
         find_schemas: Returns the schemas of a tool; None has those that `learn_tool` was given.
-        repair: Returns the JSON of arguments that are none; None where it can't be read.
+        list_readings: Returns the JSON that a text of arguments which is none may mean by the schemas of its tools.
 
     Attributes:
         secrets: The texts that are struck out.
@@ -342,14 +343,14 @@ class Scrubber:
         replace: Callable[[Any], Any] | None = None,
         is_learning: bool = False,
         find_schemas: Callable[[str], Sequence[ArgumentsSchema]] | None = None,
-        repair: Callable[[str], str | None] = lambda _: None,
+        list_readings: Callable[[str, Sequence[ArgumentsSchema]], Iterable[str]] = lambda *_: (),
     ) -> None:
         self._find_schemas = self._find_learned if find_schemas is None else find_schemas
         self.secrets: frozenset[str] = frozenset(filter(None, secrets))
         self._words = tuple([word.lower() for word in words])
         self._replace = replace
         self._is_learning = is_learning
-        self._repair = repair
+        self._list_readings = list_readings
         self._learned: dict[str, Callable[[], ArgumentsSchema]] = {}
 
     def learn_tool(self, name: str, read_schema: Callable[[], ArgumentsSchema]) -> None:
@@ -434,7 +435,7 @@ class Scrubber:
                 value = schema.replace_secrets(value, self._replace_argument)
             if len(schemas) != 1 or self._words:
                 value = replace_fields(value, self._replace_argument, words=self._words)
-            return clean_texts(value, self.clean_text)
+            return clean_texts(value, self._clean_argument)
 
         masked = mask_json(text, mask)
         if masked is not None:
@@ -444,12 +445,11 @@ class Scrubber:
         if not any(schema.takes_secrets for schema in schemas) and not may_name_secrets(text):
             return self.clean_text(text)
         if self._is_learning:
-            repaired = self._repair(text)
-            if repaired is None:
-                words = set[str](_VALUE_WORD.compiled.findall(text))
-                self.secrets |= set(list_secret_texts(list(words), is_marked=False))
-            else:
-                mask_json(repaired, mask)
+            readings = list(self._list_readings(text, schemas))
+            for reading in readings:
+                mask_json(reading, mask)
+            if not readings:
+                self.secrets |= set(list_secret_texts(_VALUE_WORD.compiled.findall(text), is_marked=False))
         return MASK
 
     def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
@@ -463,6 +463,12 @@ class Scrubber:
         if self._is_learning:
             self.secrets |= set(list_secret_texts(secret, is_marked=is_marked))
         return MASK if self._replace is None else self._replace(secret)
+
+    def _clean_argument(self, text: str) -> str:
+        """Return a text of an argument without the secrets; those in its JSON are learned, too."""
+        if self._is_learning:
+            mask_json(text, lambda plain: replace_fields(plain, self._replace_argument, words=self._words))
+        return self.clean_text(text)
 
     def _clean_field(self, name: str, value: object, *, is_call: bool) -> Any:
         is_clean = isinstance(value, str) and (name in _SEALED or (is_call and name == "arguments"))
@@ -546,6 +552,9 @@ def list_secret_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
             is_word = text.isalpha() and not is_marked
             if len(text) >= SHORTEST_STRUCK and not is_word and text.lower() not in SETTING_WORDS:
                 yield text
+            if text.startswith(_OPENS_JSON):
+                with suppress(ValueError, RecursionError):
+                    yield from list_secret_texts(loads(text), is_marked=is_marked)
         case _:
             pass
 

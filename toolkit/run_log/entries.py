@@ -15,7 +15,7 @@ from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
-from toolkit.calls.argument_repair import repair_arguments
+from toolkit.calls.argument_repair import list_readings
 from toolkit.chat import ToolDefinition
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
@@ -81,7 +81,7 @@ class EntryCleaner:
             secrets,
             replace=lambda value: digest_of(canonical_json(value)),
             is_learning=True,
-            repair=repair_arguments,
+            list_readings=list_readings,
         )
         self._memo: dict[str, str] = {}
         self._memo_secrets = self._scrubber.secrets

@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 import anyio
 import anyio.to_thread
 
-from toolkit.calls.argument_repair import repair_arguments
+from toolkit.calls.argument_repair import list_readings
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import (
     ProviderWrapper,
@@ -281,7 +281,7 @@ class ReplayProvider:
 def _scrubber_maker(secrets: Iterable[str], words: Iterable[str]) -> Callable[[], Scrubber]:
     """Return a function that makes the scrubber of one exchange."""
     return partial(
-        Scrubber, tuple(secrets), tuple(words), replace=mask_leaves, is_learning=True, repair=repair_arguments
+        Scrubber, tuple(secrets), tuple(words), replace=mask_leaves, is_learning=True, list_readings=list_readings
     )
 
 
