@@ -8,7 +8,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -326,7 +326,7 @@ def _quiet() -> None:
 
 
 @contextmanager
-def restore_log_levels() -> Iterator[None]:
+def restore_log_levels() -> Generator[None]:
     """Restore the levels of the loggers that a target makes quiet: other tests look at what they log."""
     levels = [logger.level for logger in _QUIET_LOGGERS]
     try:

@@ -329,7 +329,7 @@ class Scrubber:
         replace: Returns the replacement for a secret argument; None has the mask for all.
         is_learning: True where secret arguments are struck out of all that is cleaned after them, too.
         find_schemas: Returns the schemas of a tool; None has those that `learn_tool` was given.
-        list_readings: Returns the JSON that a text of arguments which is none may mean by the schemas of its tools.
+        list_readings: Returns the JSON that arguments which are none may mean by the schemas; None returns nothing.
 
     Attributes:
         secrets: The texts that are struck out.
@@ -343,7 +343,7 @@ class Scrubber:
         replace: Callable[[Any], Any] | None = None,
         is_learning: bool = False,
         find_schemas: Callable[[str], Sequence[ArgumentsSchema]] | None = None,
-        list_readings: Callable[[str, Sequence[ArgumentsSchema]], Iterable[str]] = lambda *_: (),
+        list_readings: Callable[[str, Sequence[ArgumentsSchema]], Sequence[str]] | None = None,
     ) -> None:
         self._find_schemas = self._find_learned if find_schemas is None else find_schemas
         self.secrets: frozenset[str] = frozenset(filter(None, secrets))
@@ -445,7 +445,7 @@ class Scrubber:
         if not any(schema.takes_secrets for schema in schemas) and not may_name_secrets(text):
             return self.clean_text(text)
         if self._is_learning:
-            readings = list(self._list_readings(text, schemas))
+            readings = () if self._list_readings is None else self._list_readings(text, schemas)
             for reading in readings:
                 mask_json(reading, mask)
             if not readings:
