@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_
 
 from typing_extensions import TypedDict
 
+from toolkit.calls.argument_repair import list_readings
 from toolkit.calls.events import (
     ApprovalRequested,
     Observer,
@@ -92,7 +93,7 @@ __all__ = [
 EVENT_VERSION = 1
 """The version of the JSON format of events and results."""
 
-_SCRUBBER = Scrubber(find_schemas=find_schemas)
+_SCRUBBER = Scrubber(find_schemas=find_schemas, list_readings=list_readings)
 
 _Plain: TypeAlias = dict[str, Any]
 
@@ -129,7 +130,7 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
 
 def show_messages(messages: Sequence[Message]) -> list[Message]:
     """Return messages for an interface: without secret arguments of calls, also where the results repeat them."""
-    scrubber = Scrubber(find_schemas=cache(find_schemas), is_learning=True)
+    scrubber = Scrubber(find_schemas=cache(find_schemas), list_readings=list_readings, is_learning=True)
     hides = cache(hides_arguments)
     shown: list[Message] = []
     for message in messages:

@@ -28,6 +28,7 @@ from anyio import CancelScope, to_thread
 from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
+from toolkit.calls.argument_repair import list_readings
 from toolkit.calls.events import ApprovalRequested, ToolCallRefused, ToolCallRepaired
 from toolkit.chat import (
     AssistantMessage,
@@ -373,7 +374,7 @@ class _TracedRun(Middleware[object]):
         self._requests = self._calls = 0
         self._count_written = 0  # of messages, in the last request, where only what is new is written
         self._last_written: Message | None = None
-        self._scrubber = Scrubber(is_learning=True)
+        self._scrubber = Scrubber(is_learning=True, list_readings=list_readings)
         self._known_tools: Sequence[ToolDefinition] | None = None
         self._answered: dict[str, AttributeValue] = {}  # who gave the last answer, which wrappers do not show
         self._agent = run.agent or tracing.agent

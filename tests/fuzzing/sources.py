@@ -8,7 +8,8 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
@@ -16,7 +17,16 @@ from typing import Any
 
 from tests.fuzzing.harness import Target, bend, run_in_loop
 
-__all__ = ["GREETING", "QUIET_LOGGERS", "TALK", "TARGETS", "Peer", "mcp_http_target", "start_peer_instead", "use_mcp"]
+__all__ = [
+    "GREETING",
+    "TALK",
+    "TARGETS",
+    "Peer",
+    "mcp_http_target",
+    "restore_log_levels",
+    "start_peer_instead",
+    "use_mcp",
+]
 
 _EVER = 1_000_000.0
 
@@ -307,12 +317,23 @@ async def use_mcp(server: Any) -> None:
         pass
 
 
-QUIET_LOGGERS = ("mcp", "client", "httpx2")
+_QUIET_LOGGERS = [logging.getLogger(name) for name in ("mcp", "client", "httpx2")]
 
 
 def _quiet() -> None:
-    for name in QUIET_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    for logger in _QUIET_LOGGERS:
+        logger.setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def restore_log_levels() -> Generator[None]:
+    """Restore the levels of the loggers that a target makes quiet: other tests look at what they log."""
+    levels = [logger.level for logger in _QUIET_LOGGERS]
+    try:
+        yield
+    finally:
+        for logger, level in zip(_QUIET_LOGGERS, levels, strict=True):
+            logger.setLevel(level)
 
 
 def mcp_lines_target() -> Callable[[bytes], None]:

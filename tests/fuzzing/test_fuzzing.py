@@ -4,7 +4,6 @@ The default run gives each target its seeds and a few mutations, the same each t
 lets coverage lead, for ``TOOLKIT_FUZZ_SECONDS`` seconds a target.
 """
 
-import logging
 import os
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from tests.fuzzing.harness import (
     check_turns,
     swollen_inputs,
 )
-from tests.fuzzing.sources import QUIET_LOGGERS
+from tests.fuzzing.sources import restore_log_levels
 
 TARGETS = all_targets()
 SECONDS = float(os.environ.get("TOOLKIT_FUZZ_SECONDS", "120"))
@@ -36,12 +35,8 @@ each_target = pytest.mark.parametrize("name", TARGETS)
 
 @pytest.fixture(autouse=True)
 def as_loud_as_before() -> Iterator[None]:
-    """Give loggers that a target has made quiet their levels back: other tests look at what they say."""
-    loggers = [logging.getLogger(name) for name in QUIET_LOGGERS]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+    with restore_log_levels():
+        yield
 
 
 @each_target

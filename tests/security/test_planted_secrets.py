@@ -3,10 +3,12 @@
 A row is a kind of secret, a column a place where calls are shown or written down.
 """
 
+import html
 import importlib
 import json
 import logging
 import pkgutil
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -715,6 +717,42 @@ def test_no_secret_comes_out_by_what_tools_hooks_and_people_say_of_a_call(
     found = [(name, place) for place, shown in places.items() for name in _SECRETS if _SECRETS[name] in shown]
     assert len(places["events as JSON"]) > 1000
     assert found == []
+
+
+_BROKEN: Mapping[str, Callable[[str], str]] = {
+    "a comma too many": lambda text: text[:-1] + ",}",
+    "a fence": lambda text: f"```json\n{text}\n```",
+    "encoded twice": json.dumps,
+    "single quotes": lambda text: text.replace('"', "'"),
+    "a list of one": lambda text: f"[{text}]",
+    "wrapped": lambda text: f'{{"arguments": {text}}}',
+    "wrapped as a text": lambda text: json.dumps({"arguments": text}),
+    "a sentence after": lambda text: f"{text}\nI hope that this helps.",
+    "a bracket too many": lambda text: text + "}",
+    "the sign of Python": lambda text: text.replace(": ", "="),
+    "quotes of print": lambda text: re.sub(r'"([^"]*)"', "\u201c\\1\u201d", text),
+    "entities of HTML": html.escape,
+}
+
+
+@pytest.mark.parametrize("way", _BROKEN)
+def test_no_secret_of_repaired_arguments_comes_out_by_what_a_tool_says(
+    way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = [ToolCall(name, name, _BROKEN[way](json.dumps(arguments))) for name, arguments in _ARGUMENTS.items()]
+    places = _play_saying("what a tool returns", calls, tmp_path, caplog)
+    found = [(name, place) for place, shown in places.items() for name in _SECRETS if _SECRETS[name] in shown]
+    assert "found ***" in places["a run log"]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["[{}, 1]", "[[{}]]", "{}", '[1, {"n": {}}, {}]', "7 {}"])
+def test_arguments_that_are_no_object_are_not_shown_for_a_tool_that_takes_secrets(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = [ToolCall("1", "typed", text.replace("{}", f'"{_SECRETS["typed"]}"'))]
+    places = _play_saying("what a tool returns", calls, tmp_path, caplog)
+    assert [place for place, shown in places.items() if _SECRETS["typed"] in shown] == []
 
 
 @pytest.mark.parametrize("stream", [True, False])

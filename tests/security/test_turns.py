@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from tests.fuzzing.sources import GREETING, TALK, Peer, mcp_http_target, start_peer_instead, use_mcp
+from tests.fuzzing.sources import GREETING, TALK, Peer, mcp_http_target, restore_log_levels, start_peer_instead, use_mcp
 from tests.loop_turns import LONGEST_TURN, METER, TurnMeter, longest_hold, longest_turn, slowness
 from tests.sources.openapi.pets import document, operation
 from toolkit import (
@@ -514,10 +514,11 @@ def test_no_reply_of_many_parts_of_an_mcp_server_holds_the_event_loop(name: str,
     if way == "stdio":
         assert longest_turn(talk_to_mcp_server(reply)) < LONGEST_TURN
         return
-    talk = mcp_http_target(way.encode())
-    talk(TALK)  # what is imported late
-    METER.longest = 0.0
-    talk(TALK.splitlines()[0] + b"\n" + reply)
+    with restore_log_levels():
+        talk = mcp_http_target(way.encode())
+        talk(TALK)  # what is imported late
+        METER.longest = 0.0
+        talk(TALK.splitlines()[0] + b"\n" + reply)
     assert METER.longest / slowness() < LONGEST_TURN
 
 

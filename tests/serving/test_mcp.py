@@ -372,7 +372,7 @@ async def test_a_client_that_goes_away_in_mid_request_is_no_error(caplog: pytest
             if "went away" in record.getMessage():
                 gone.set()
 
-    logger, watch = logging.getLogger("toolkit.serving"), Watch()
+    logger, watch = logging.getLogger("toolkit.asgi_server"), Watch()
     logger.addHandler(watch)
     head = (
         f"POST /mcp HTTP/1.1\r\nMCP-Protocol-Version: {LATEST_MODERN_VERSION}\r\nHost: 127.0.0.1\r\n"

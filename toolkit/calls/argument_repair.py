@@ -22,7 +22,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -1093,3 +1093,19 @@ def repair_arguments(text: str) -> str | None:
         return read_strictly(text)[0].text
     except UnclearError:
         return None
+
+
+def list_readings(text: str, schemas: Sequence[object]) -> list[str]:
+    """Return the JSON of all readings of a text, for those who look for secrets in it; none where there are too many.
+
+    Args:
+        text: The text that a model sent as arguments.
+        schemas: Those of the tools that may be called, as `Nodes`; what only a schema makes readable needs one.
+    """
+    try:
+        return [reading.text for reading in read_strictly(text, takes_prose=True)]
+    except UnclearError:
+        known = [each for each in schemas if isinstance(each, Nodes)]
+        if not known or any(each.root != known[0].root for each in known):
+            return []
+        return [reading.text for reading in find_readings(text, known[0])]

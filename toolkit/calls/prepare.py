@@ -29,7 +29,9 @@ from toolkit.redaction import (
     clean_text,
     clean_texts,
     list_secret_texts,
+    mask_json,
     may_show_secrets,
+    replace_fields,
     without_keys,
     without_secrets,
 )
@@ -142,7 +144,8 @@ class Ready(Generic[Ctx]):
     def find_secrets(self) -> frozenset[str]:
         """Return the texts of the secret arguments, which are struck out of the events and logs of the call."""
         if self._secrets is None:
-            self._secrets = self._list_secrets() if '"secret:' in self.arguments_json else NO_SECRETS
+            shown = self.arguments_json
+            self._secrets = self._list_secrets() if '"secret:' in shown or MASK in shown else NO_SECRETS
         return self._secrets
 
     def _list_secrets(self) -> frozenset[str]:
@@ -201,12 +204,18 @@ def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset
         return NO_SECRETS
     nodes = registration.arguments.nodes
 
-    def add(secret: Any, path: object, is_marked: bool) -> None:
+    def add(secret: Any, path: object = None, is_marked: bool = False) -> None:
         del path
         found.update(list_secret_texts(secret, is_marked=is_marked))
 
+    def add_those_within(part: str) -> str:
+        mask_json(part, lambda plain: replace_fields(plain, add))
+        return part
+
     try:
-        nodes.replace_secrets(json.loads(text), add)
+        value = json.loads(text)
+        nodes.replace_secrets(value, add)
+        clean_texts(value, add_those_within)
     except (ValueError, RecursionError):
         names = nodes.root.get("properties", {})
         return frozenset(_WORD.findall(text)).difference(names) if may_hold_secrets(text, nodes) else NO_SECRETS

@@ -260,7 +260,7 @@ def _read_python(word: str, settings: SourceSettings) -> _Source:
     kind, colon, _ = word.partition(":")
     near = find_similar(kind, [*_EXAMPLES, "coding"], most=1, cutoff=0.6) if colon else ()
     if found is None or (near and not found["path"].endswith(".py")):
-        shown = escape_in_text(without_keys(word))
+        shown = escape_in_text(without_keys(without_credentials(word)))
         question = ask_whether_meant(f"{kind}:" for kind in near)
         raise MisuseError(f"{shown} names no source; {question or _KINDS}")
     path = found["path"]

@@ -17,6 +17,7 @@ import anyio
 from anyio import to_thread
 
 from toolkit.calls.approval import Approval
+from toolkit.calls.argument_repair import list_readings
 from toolkit.calls.registration import find_schemas
 from toolkit.chat import AssistantMessage, Message, UserMessage
 from toolkit.chat.messages import messages_to_plain
@@ -732,7 +733,7 @@ class DurableRun(Generic[Out]):
 
     def _export_run(self) -> dict[str, Any]:
         row, rest = self._read_run()
-        strike = Scrubber(find_schemas=find_schemas)
+        strike = Scrubber(find_schemas=find_schemas, list_readings=list_readings)
         return {
             "run_id": row.run_id,
             "loop": row.loop,

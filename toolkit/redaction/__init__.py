@@ -11,6 +11,7 @@ import os
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cache
 from json import dumps, loads
@@ -85,6 +86,7 @@ _FIELDS = Pattern(r"[;,\s]+")  # between the fields of a cookie, or of some sche
 _OPENS_JSON = ("{", "[")
 _NAMED = Pattern(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
+_VALUE_WORD = Pattern(r"""[^\s"'`{}\[\],:\\]{4,}+(?!\\*["'`]?\s*:)""")  # no name of a field
 _PROCESS_KEY = os.urandom(32)
 _PROGRAM_NAME = Pattern(r"[\w@./][\w@./-]*")
 _RUNNER = Pattern(
@@ -340,6 +342,7 @@ class Scrubber:
         replace: Returns the replacement for a secret argument; None has the mask for all.
         is_learning: True where secret arguments are struck out of all that is cleaned after them, too.
         find_schemas: Returns the schemas of a tool; None has those that `learn_tool` was given.
+        list_readings: Returns the JSON that arguments which are none may mean by the schemas; None returns nothing.
 
     Attributes:
         secrets: The texts that are struck out.
@@ -353,12 +356,14 @@ class Scrubber:
         replace: Callable[[Any], Any] | None = None,
         is_learning: bool = False,
         find_schemas: Callable[[str], Sequence[ArgumentsSchema]] | None = None,
+        list_readings: Callable[[str, Sequence[ArgumentsSchema]], Sequence[str]] | None = None,
     ) -> None:
         self._find_schemas = self._find_learned if find_schemas is None else find_schemas
         self.secrets: frozenset[str] = frozenset(filter(None, secrets))
         self._words = tuple([word.lower() for word in words])
         self._replace = replace
         self._is_learning = is_learning
+        self._list_readings = list_readings
         self._learned: dict[str, Callable[[], ArgumentsSchema]] = {}
 
     def learn_tool(self, name: str, read_schema: Callable[[], ArgumentsSchema]) -> None:
@@ -443,15 +448,22 @@ class Scrubber:
                 value = schema.replace_secrets(value, self._replace_argument)
             if len(schemas) != 1 or self._words:
                 value = replace_fields(value, self._replace_argument, words=self._words)
-            return clean_texts(value, self.clean_text)
+            return clean_texts(value, self._clean_argument)
 
         masked = mask_json(text, mask)
         if masked is not None:
             return masked
         if not text or mask_json(text, lambda _: None) is not None:
             return text
-        is_secret = any(schema.takes_secrets for schema in schemas) or may_name_secrets(text)
-        return MASK if is_secret else self.clean_text(text)
+        if not any(schema.takes_secrets for schema in schemas) and not may_name_secrets(text):
+            return self.clean_text(text)
+        if self._is_learning:
+            readings = () if self._list_readings is None else self._list_readings(text, schemas)
+            for reading in readings:
+                mask_json(reading, mask)
+            if not readings:
+                self.secrets |= set(list_secret_texts(_VALUE_WORD.compiled.findall(text), is_marked=False))
+        return MASK
 
     def _find_learned(self, tool: str) -> Sequence[ArgumentsSchema]:
         # A name that is no tool's may be repaired to that of any.
@@ -464,6 +476,12 @@ class Scrubber:
         if self._is_learning:
             self.secrets |= set(list_secret_texts(secret, is_marked=is_marked))
         return MASK if self._replace is None else self._replace(secret)
+
+    def _clean_argument(self, text: str) -> str:
+        """Return a text of an argument without the secrets; those in its JSON are learned, too."""
+        if self._is_learning:
+            mask_json(text, lambda plain: replace_fields(plain, self._replace_argument, words=self._words))
+        return self.clean_text(text)
 
     def _clean_field(self, name: str, value: object, *, is_call: bool) -> Any:
         is_clean = isinstance(value, str) and (name in _SEALED or (is_call and name == "arguments"))
@@ -547,6 +565,9 @@ def list_secret_texts(secret: Any, *, is_marked: bool) -> Iterator[str]:
             is_word = text.isalpha() and not is_marked
             if len(text) >= SHORTEST_STRUCK and not is_word and text.lower() not in SETTING_WORDS:
                 yield text
+            if text.startswith(_OPENS_JSON):
+                with suppress(ValueError, RecursionError):
+                    yield from list_secret_texts(loads(text), is_marked=is_marked)
         case _:
             pass
 

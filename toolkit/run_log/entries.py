@@ -15,6 +15,7 @@ from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
+from toolkit.calls.argument_repair import list_readings
 from toolkit.chat import ToolDefinition
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
@@ -76,7 +77,12 @@ class EntryCleaner:
 
     def __init__(self, content: ContentPolicy, secrets: Iterable[str] = ()) -> None:
         self._content = content
-        self._scrubber = Scrubber(secrets, replace=lambda value: digest_of(canonical_json(value)), is_learning=True)
+        self._scrubber = Scrubber(
+            secrets,
+            replace=lambda value: digest_of(canonical_json(value)),
+            is_learning=True,
+            list_readings=list_readings,
+        )
         self._memo: dict[str, str] = {}
         self._memo_secrets = self._scrubber.secrets
         self._short_texts: list[str] = []

@@ -323,7 +323,13 @@ class Nodes:
         return any(self._find_hidden(name, is_root=not place) is not None for place, name in enumerate(path))
 
     def replace_secrets(self, value: Any, replace: ReplaceSecret) -> Any:
-        """Return a value of the schema with its secrets replaced, each with all below it; the original stays."""
+        """Return a value of the schema with its secrets replaced, each with all below it; the original stays.
+
+        If it should be an object with secrets and is none, what is in no object counts as one.
+        """
+        if self.takes_secrets and not is_object(value):
+            items = [self.replace_secrets(item, replace) for item in value] if is_array(value) else None
+            return replace(value, (), True) if items is None else items
         return replace_secrets(value, self._judge_field, replace)
 
     def _judge_field(self, name: str | int, path: JsonPath, inside: Any) -> bool | None:

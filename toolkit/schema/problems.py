@@ -250,7 +250,8 @@ def _write_line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nod
             hint = "Leave it out." if name is None else ask_whether_meant([name], quote='"', is_sentence=True)
             return f"- {where}: unknown. {hint}"
         case "wrong":
-            got = _describe_value(value_at(value, problem.path), is_secret=nodes.hides(problem.path))
+            is_secret = nodes.hides(problem.path) or (nodes.takes_secrets and not is_object(value))
+            got = _describe_value(value_at(value, problem.path), is_secret=is_secret)
             if problem.reason and (
                 problem.is_always_shown
                 or not (wanted and _is_explained_by_schema(value_at(value, problem.path), node, nodes))

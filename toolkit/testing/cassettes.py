@@ -22,6 +22,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 import anyio
 import anyio.to_thread
 
+from toolkit.calls.argument_repair import list_readings
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import (
     ProviderWrapper,
@@ -279,7 +280,9 @@ class ReplayProvider:
 
 def _scrubber_maker(secrets: Iterable[str], words: Iterable[str]) -> Callable[[], Scrubber]:
     """Return a function that makes the scrubber of one exchange."""
-    return partial(Scrubber, tuple(secrets), tuple(words), replace=mask_leaves, is_learning=True)
+    return partial(
+        Scrubber, tuple(secrets), tuple(words), replace=mask_leaves, is_learning=True, list_readings=list_readings
+    )
 
 
 def _scrub_exchange(scrub: Scrubber, exchange: CassetteJson) -> CassetteJson:
