@@ -27,7 +27,7 @@ _STEPS_OF_TRIAL = 20_000
 _MOST_DIGITS = 4_000
 _MOST_STRUCTURES = 20_000  # lists and objects, which observers get copies of
 _STRUCTURED = frozenset({"array", "object"})
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # without its end, too: that takes no second look
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONGEST_AMOUNT = 60
 _MOST_ENCODINGS = 2
@@ -266,6 +266,11 @@ def decode_json(text: str) -> Any:
     return value
 
 
+def without_strings(text: str) -> str:
+    """Return a JSON text without its strings."""
+    return _STRING.sub("", text)
+
+
 def check_structures(text: str) -> None:
     """Refuse arguments with too many parts for those that check, copy and show them.
 
@@ -273,7 +278,7 @@ def check_structures(text: str) -> None:
         ArgumentsTooLargeError: There are more than 20,000 lists and objects.
     """
     if len(text) > _MOST_STRUCTURES and text.count("[") + text.count("{") > _MOST_STRUCTURES:
-        outside = _STRING.sub("", text)
+        outside = without_strings(text)
         if outside.count("[") + outside.count("{") > _MOST_STRUCTURES:
             raise ArgumentsTooLargeError(f"they have more than {_MOST_STRUCTURES:,} lists and objects. Send fewer.")
 

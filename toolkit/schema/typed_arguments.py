@@ -34,6 +34,7 @@ from toolkit.schema.arguments import (
     is_trial,
     malformed,
     may_be_deep,
+    without_strings,
 )
 from toolkit.schema.fields import Fields
 from toolkit.schema.json_schema import walk_core
@@ -163,6 +164,8 @@ class TypedArguments:
             if len(text) <= self._longest_quick:
                 return self._validate_json
         most, least = _count_parts(text)
+        if least > _MOST_STEPS and not is_trial():
+            most, least = _count_parts(without_strings(text))
         if self._is_branching or least > _MOST_STEPS:
             try:
                 value: object = from_json(text)
