@@ -281,6 +281,7 @@ async def test_reports_of_a_server_are_short() -> None:
 async def test_requests_wait_while_their_answers_are_left_unread() -> None:
     sent, asked = anyio.create_memory_object_stream[Any](math.inf)
     answers, unread = anyio.create_memory_object_stream[Any](0)
+    taken: list[int] = []
 
     @asynccontextmanager
     async def transport() -> AsyncGenerator[Any]:
@@ -293,7 +294,6 @@ async def test_requests_wait_while_their_answers_are_left_unread() -> None:
         ):
             for number in range(300):
                 tasks.start_soon(write.send, number)
-            taken: list[int] = []
 
             async def take_request() -> None:
                 taken.append((await anext(read)).message.id)
