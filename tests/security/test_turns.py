@@ -82,6 +82,9 @@ REPLIES = {
     ),
     "arguments full of comments": Reply(calls=[("one", '{"a": ' + "//" * 400_000 + "}")], config={}, tools=["one"]),
     "arguments full of lists": Reply(calls=[("one", '{"a": [' + "[], " * 200_000 + "]}")], config={}, tools=["one"]),
+    "arguments of lists and of a string without an end": Reply(
+        calls=[("one", '{"a": [' + "[], " * 21_000 + '"' + '\\"' * 100_000)], config={}, tools=["one"]
+    ),
     "arguments that could be read in many ways": Reply(
         calls=[("one", '[1, "x",*"ne": ", ' + '"a,b",None "p"q_r,s", ""t,u", ' * 6)] * 3, config={}, tools=["one"]
     ),

@@ -646,12 +646,18 @@ async def test_a_call_that_got_another_id_is_shown_once(dialect: Any) -> None:
     class Renaming(ScriptedProvider):
         async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
             if not self.requests:
-                yield ArgumentsDelta(0, "early", "add", '{"a": 1')
+                yield ArgumentsDelta(0, "early", "add_up", '{"a": 1')
             async for event in super().stream(request):
                 if not isinstance(event, ArgumentsDelta):
                     yield event
 
-    desk = Desk(dialect, provider=Renaming([ToolCall("right", "add", '{"a": 1, "b": 2}'), "It is 3."]))
+    @tool
+    def add_up(a: int, b: int) -> int:  # of a name of its own: no tool of this process with it takes secrets
+        """Add."""
+        return a + b
+
+    provider = Renaming([ToolCall("right", "add_up", '{"a": 1, "b": 2}'), "It is 3."])
+    desk = Desk(dialect, provider=provider, tools=[add_up])
     events = await desk.ask(desk.question("1 + 2?"))
     if dialect == "ag-ui":
         [snapshot] = [each for each in events if each["type"] == "MESSAGES_SNAPSHOT"]

@@ -168,7 +168,7 @@ class TypedArguments:
             if len(text) <= self._longest_quick:
                 return self._validate_json
         most, least = _count_parts(text)
-        if least > _MOST_STEPS:  # a long string may be code
+        if least > _MOST_STEPS and not is_trial():
             most, least = _count_parts(without_strings(text))
         if self._is_branching or least > _MOST_STEPS:
             try:

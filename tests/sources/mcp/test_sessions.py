@@ -22,7 +22,10 @@ from toolkit import ToolCall, ToolRegistry, ToolResult, tool
 from toolkit.serving.mcp import mcp_server
 from toolkit.sources.mcp import http, mcp_tools, sse
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
+]
 
 
 @dataclass
