@@ -5,7 +5,6 @@ Requests must arrive in time, head and body.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +15,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolkit.errors import ConfigurationError
+from toolkit.logs import get_logger
 
-_logger = logging.getLogger("toolkit.serving")
+_logger = get_logger("toolkit.asgi_server")
 _CLOSE_SECONDS = 5.0
 _KEEP_ALIVE_SECONDS = 15  # longer than clients, which would otherwise send on connections that are closing
 _HEAD_SECONDS = 15.0

@@ -6,7 +6,6 @@ Attempts that do not report their end are counted, so that a run which ends its 
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -60,6 +59,7 @@ from toolkit.errors import (
     UnstorableValueError,
 )
 from toolkit.json_text import write_json
+from toolkit.logs import get_logger
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.feeds import LOST, Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
@@ -67,7 +67,7 @@ from toolkit.schema.nodes import is_object
 from toolkit.sql_database import database_now
 from toolkit.stored_text import StoredText
 
-_logger = logging.getLogger("toolkit.durable")
+_logger = get_logger("toolkit.durable")
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
 
