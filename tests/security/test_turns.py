@@ -209,6 +209,19 @@ def test_no_arguments_for_a_function_hold_the_lock(name: str) -> None:
     assert longest_hold(reply_to_take(ARGUMENTS[name])) < LONGEST_TURN
 
 
+def test_no_failure_of_a_provider_after_large_arguments_holds_the_event_loop() -> None:
+    arguments = json.dumps({"a": ["x"] * 100_000, "password": "hunter22"})
+
+    async def run() -> None:
+        failure = ProviderError("p", "Refused: hunter22.")
+        provider = ScriptedProvider([AssistantMessage([ToolCall("1", "one", arguments)]), failure])
+        with pytest.raises(ProviderError, match=r"Refused: \*\*\*"):
+            await tool_loop(provider, make_registry(("one",)), "Go.")
+
+    longest_turn(reply_with(Reply(calls=[("one", "{}")], config={}, tools=["one"])))  # what is imported late
+    assert longest_turn(run) < LONGEST_TURN
+
+
 LARGE = json.dumps({"values": ["ab cd"] * 60_000})
 WAYS: dict[str, dict[str, Any]] = {
     "run": {},

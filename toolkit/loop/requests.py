@@ -8,10 +8,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
+from anyio import to_thread
 
 from toolkit.backoff import run_again
 from toolkit.calls.output import READER, ResultStore
-from toolkit.calls.prepare import Scope, find_secrets
+from toolkit.calls.prepare import LONG_TEXT, Scope, find_secrets
 from toolkit.calls.registration import Ctx, Registration
 from toolkit.calls.run import CallCut, CallReturned, CallSuspended
 from toolkit.chat import (
@@ -357,7 +358,7 @@ class ModelRequests:
                 self._check_calls(response)
         except ProviderError as error:
             spent = error.usage
-            self._strike_secrets(error)
+            await self._strike_secrets(error)
             raise
         except RunStoppedError as stop:
             spent = stop.usage
@@ -371,17 +372,18 @@ class ModelRequests:
         self._partial.clear()
         return response
 
-    def _strike_secrets(self, error: ProviderError) -> None:
+    async def _strike_secrets(self, error: ProviderError) -> None:
         """Strike the secret arguments of calls out of a failure, since a provider may quote what it was sent."""
         replies = [message for message in self._run.state.messages if isinstance(message, AssistantMessage)]
+        calls = [call for reply in replies for call in reply.tool_calls]
         registrations, shown = self._run.registry.registrations, str(error)
-        found = [
-            secret
-            for reply in replies
-            for call in reply.tool_calls
-            for secret in find_secrets(registrations.get(call.name), call.arguments)
-            if secret in shown
-        ]
+
+        def find() -> list[str]:
+            lists = [find_secrets(registrations.get(call.name), call.arguments) for call in calls]
+            return [secret for secrets in lists for secret in secrets if secret in shown]
+
+        is_long = sum(len(call.arguments) for call in calls) > LONG_TEXT
+        found = await to_thread.run_sync(find, abandon_on_cancel=True) if is_long else find()
         if found:
             error.struck_secrets = frozenset(found)
             error.message = without_secrets(error.message, found)

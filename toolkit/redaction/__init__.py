@@ -19,8 +19,6 @@ from pathlib import PurePath
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
-from pydantic_core import ValidationError
-
 from toolkit.redaction.formats import DIGEST_SIGN, MASK, find_known, fold_text, is_replaced
 from toolkit.redaction.known import SHORTEST_STRUCK, without_secrets
 from toolkit.redaction.names import (
@@ -293,20 +291,18 @@ def cut_causes(error: BaseException, redact: Redact) -> None:
             if other is None:
                 continue
             if id(other) not in shows_secret:  # to write one with a long message takes tens of milliseconds
-                shows_secret[id(other)] = _lists_much(other) or _shows_secret(other, redact)
+                is_endless = _count_problems(other) > _MOST_PROBLEMS
+                shown = "" if is_endless else f"{other!s} {other!r} {vars(other)}"
+                shows_secret[id(other)] = is_endless or redact(shown) != shown
                 waiting.append(other)
             if shows_secret[id(other)]:
                 setattr(one, link, None)
 
 
-def _lists_much(error: BaseException) -> bool:
-    """Return whether an error is that of so many problems that their text has megabytes."""
-    return isinstance(error, ValidationError) and error.error_count() > _MOST_PROBLEMS
-
-
-def _shows_secret(error: BaseException, redact: Redact) -> bool:
-    shown = f"{error!s} {error!r} {vars(error)}"
-    return redact(shown) != shown
+def _count_problems(error: BaseException) -> int:
+    """Return how many problems an error of Pydantic lists: the text of many has megabytes."""
+    count: Callable[[], int] | None = getattr(error, "error_count", None)
+    return 0 if count is None else count()
 
 
 # Long random texts, which may contain anything, and which must not be changed.
