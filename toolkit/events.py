@@ -130,7 +130,8 @@ def dump_event(event: LoopEvent) -> dict[str, Any]:
 
 def show_messages(messages: Sequence[Message]) -> list[Message]:
     """Return messages for an interface: without secret arguments of calls, also where the results repeat them."""
-    scrubber = Scrubber(find_schemas=cache(find_schemas), list_readings=list_readings, is_learning=True)
+    has_results = any(isinstance(message, ToolResult) for message in messages)  # which may repeat secret arguments
+    scrubber = Scrubber(find_schemas=cache(find_schemas), list_readings=list_readings, is_learning=has_results)
     hides = cache(hides_arguments)
     shown: list[Message] = []
     for message in messages:
