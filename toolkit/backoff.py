@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -50,6 +49,8 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         seconds = read_seconds(headers.get(header, ""))
         if seconds is not None:
             return seconds / unit
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow to import, and few servers send a date
+
     try:
         return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
     except (ValueError, OverflowError):

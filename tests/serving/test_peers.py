@@ -31,7 +31,7 @@ from tests.sources.mcp.threaded import serving_in_thread
 from toolkit import ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx
 from toolkit.errors import McpError
 from toolkit.serving.mcp import McpRequest, mcp_app
-from toolkit.serving.mcp.web import SessionStreams  # pyright: ignore[reportPrivateUsage]
+from toolkit.serving.mcp.web import SessionStreams
 from toolkit.sources.mcp import http, mcp_tools
 
 pytestmark = [

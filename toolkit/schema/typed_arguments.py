@@ -111,8 +111,6 @@ class TypedArguments:
         self._validate_json: Callable[[str], dict[str, Any]] = (
             partial(validator.validate_json, strict=True) if strict else validator.validate_json
         )
-        if any(part["type"].startswith("function-") for part in walk_core(fields.core_schema)):
-            self._validate_json = partial(_validate_and_keep, self._validate_json)
         self._validate_python: Callable[[object], dict[str, Any]] = validator.validate_python
         self._validate_quickly: Callable[[str], dict[str, Any]] | None = None
         self._longest_quick = -1  # until the first text
@@ -194,8 +192,10 @@ class TypedArguments:
         return self._validate_quickly
 
     def _note_branches(self) -> None:
-        """Find out how long a text may be at which the steps need not be counted."""
+        """Find out, at the first text, how long one may be whose steps need not be counted, and which are stored."""
         parts = list(walk_core(self._fields.core_schema))
+        if any(part["type"].startswith("function-") for part in parts):
+            self._validate_json = partial(_validate_and_keep, self._validate_json)
         choices = sum(len(part["choices"]) for part in parts if part["type"] == "union")
         self._is_branching = choices > 0
         self._has_hashes = any(map(_is_hashed, parts))
