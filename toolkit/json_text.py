@@ -207,17 +207,17 @@ def make_early_validator(schema: Any) -> SchemaValidator:
 
     make: Any = SchemaValidator
     # Models would be validated by the validators that they have already, which list all problems.
-    return cast("SchemaValidator", make(stop_early(schema), _use_prebuilt=False))
+    return cast("SchemaValidator", make(_stop_early(schema), _use_prebuilt=False))
 
 
-def stop_early(schema: Any) -> Any:
+def _stop_early(schema: Any) -> Any:
     """Return a core schema of Pydantic's that stops at the first invalid item, and has one error for a union."""
     if isinstance(schema, dict):
-        parts = {name: stop_early(part) for name, part in cast("dict[str, object]", schema).items()}
+        parts = {name: _stop_early(part) for name, part in cast("dict[str, object]", schema).items()}
         return parts | _STOPS.get(cast("str", parts.get("type")), {}) if isinstance(parts.get("type"), str) else parts
     if isinstance(schema, list):
-        return [stop_early(part) for part in cast("list[object]", schema)]
-    return tuple(map(stop_early, cast("tuple[object, ...]", schema))) if type(schema) is tuple else schema
+        return [_stop_early(part) for part in cast("list[object]", schema)]
+    return tuple(map(_stop_early, cast("tuple[object, ...]", schema))) if type(schema) is tuple else schema
 
 
 _FIRST_ONLY: dict[str, object] = {"fail_fast": True}

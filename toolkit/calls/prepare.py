@@ -128,7 +128,7 @@ class Ready(Generic[Ctx]):
             if '"secret:' in shown:  # the model may have written one into another argument, too
                 strike = partial(without_secrets, secrets=self._list_secrets())
                 shown = canonical_json(clean_texts(json.loads(shown), strike))
-            self.shown_json = _clean_json(shown) if may_show_secrets(shown, len(self.arguments)) else shown
+            self.shown_json = _clean_json(shown, len(self.arguments))
         return self.shown_json
 
     def show_arguments(self) -> tuple[dict[str, Any], str]:
@@ -222,9 +222,11 @@ def find_secrets(registration: Registration[Any] | None, text: str) -> frozenset
     return frozenset(found)
 
 
-def _clean_json(text: str) -> str:
-    """Return the JSON of arguments without secrets in its texts, such as the logins of URLs."""
-    return text if len(text) > _LONGEST_CLEANED else canonical_json(clean_texts(json.loads(text), clean_text))
+def _clean_json(text: str, count: int) -> str:
+    """Return the JSON of so many arguments without secrets in its texts, such as the logins of URLs."""
+    if len(text) > _LONGEST_CLEANED or not may_show_secrets(text, count):
+        return text
+    return canonical_json(clean_texts(json.loads(text), clean_text))
 
 
 def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
@@ -238,7 +240,7 @@ def write_canonically(prepared: Ready[Any] | Refused) -> tuple[str, str]:
         text = canonical_arguments(call.arguments)
     else:
         if prepared.registration.takes_secrets is False and prepared.has_flat_arguments():
-            prepared.shown_json = _clean_json(text) if may_show_secrets(text, len(prepared.arguments)) else text
+            prepared.shown_json = _clean_json(text, len(prepared.arguments))
     return call.name, text
 
 

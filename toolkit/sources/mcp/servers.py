@@ -289,7 +289,25 @@ class _EventJoiner:
         return whole
 
 
-class AdaptedStream:
+class WrappedStream:
+    """A stream of messages of the SDK, of which a subclass changes one thing."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(*raised)
+        return left
+
+
+class AdaptedStream(WrappedStream):
     """A stream of messages, over which the SDK iterates, each adapted as it is taken.
 
     Args:
@@ -301,12 +319,9 @@ class AdaptedStream:
     def __init__(
         self, stream: Any, adapt: Callable[[Any], Awaitable[Any]], ended: Callable[[], object] = lambda: None
     ) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._adapt = adapt
         self._ended = ended
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     def __aiter__(self) -> Self:
         return self
@@ -317,14 +332,6 @@ class AdaptedStream:
         except StopAsyncIteration:
             self._ended()
             raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: Any) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(*raised)
-        return left
 
 
 # Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.

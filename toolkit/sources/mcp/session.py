@@ -48,6 +48,7 @@ from toolkit.sources.mcp.servers import (
     HttpFault,
     HttpServer,
     McpServer,
+    WrappedStream,
     faults_of_call,
 )
 from toolkit.sources.mcp.tasks import EXTENSION
@@ -685,11 +686,11 @@ async def watch_transport(transport: Transport, ended: Callable[[], None]) -> As
         yield AdaptedStream(read, adapt, ended), writer
 
 
-class _CountingWriter:
+class _CountingWriter(WrappedStream):
     """The stream of messages to the server."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._waiting = 0
         self._has_room = anyio.Event()
 
@@ -697,9 +698,6 @@ class _CountingWriter:
         """Wait while too many messages wait until they are taken."""
         while self._waiting > _MOST_WAITING:
             await self._has_room.wait()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     async def send(self, message: Any) -> None:
         """Send a message."""
@@ -711,14 +709,6 @@ class _CountingWriter:
             if self._waiting == _MOST_WAITING:
                 self._has_room.set()
                 self._has_room = anyio.Event()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: Any) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(*raised)
-        return left
 
 
 async def list_server_tools(client: Client, server: McpServer, limits: ServerLimits) -> list[wire.Tool]:
